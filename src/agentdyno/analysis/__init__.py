@@ -1,0 +1,1 @@
+"""From raw records to figures: percentiles, declared metrics, the verdict."""

@@ -1,0 +1,1 @@
+"""The LLM side: the scripted mock, and any OpenAI-compatible URL."""

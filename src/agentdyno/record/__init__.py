@@ -1,0 +1,1 @@
+"""What a run leaves behind: the resource sampler and the run folder."""

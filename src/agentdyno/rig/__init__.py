@@ -1,0 +1,1 @@
+"""Environments, processes, core pinning, readiness, and the life of a run."""
