@@ -1,0 +1,7 @@
+"""Entry of `python -m agentdyno.host`."""
+
+import sys
+
+from agentdyno.host.serve import main
+
+sys.exit(main())

@@ -1,0 +1,148 @@
+"""One admitted request: the framework's task, its time-out, a client that leaves, and the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+import msgspec
+
+from agentdyno.contract.adapter import Adapter, Streams
+from agentdyno.contract.invoke import PROBLEM_TYPE, InvokeRequest, InvokeResponse, Problem
+from agentdyno.host.trace import CURRENT, RequestTrace, ToolRun
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_encode = msgspec.json.encode
+_REPORTED_FAULTS = 20
+_faults_reported = 0
+
+
+class Invocation:
+    """Runs the adapter for one request in a task of its own, so that it can be cancelled without waiting for it.
+
+    A framework that swallows its cancellation cannot hold the answer up; the closed trace makes its further LLM
+    and tool calls fail.
+    """
+
+    def __init__(
+        self, adapter: Adapter, request: InvokeRequest, trace: RequestTrace, receive: Receive, send: Send
+    ) -> None:
+        self._adapter = adapter
+        self._request = request
+        self._trace = trace
+        self._receive = receive
+        self._send = send
+
+    async def run(self) -> str:
+        """Serve the request to its last byte; returns the outcome's label for the metrics."""
+        work = self._stream() if self._request.stream else self._adapter.invoke(self._request)
+        context = contextvars.copy_context()
+        context.run(CURRENT.set, self._trace)
+        task: asyncio.Task[str] = asyncio.get_running_loop().create_task(work, context=context)
+        leaving = asyncio.ensure_future(self._receive())  # after the body, the next message is the disconnect
+        try:
+            await asyncio.wait(
+                (task, leaving), timeout=self._request.timeout_ms / 1000, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            leaving.cancel()
+            self._trace.close()
+        if task.done():
+            return await self._answer(task)
+        gone = leaving.done() and not leaving.cancelled()
+        task.cancel()
+        task.add_done_callback(_reap)
+        if gone:
+            return "client_gone"
+        detail = f"The framework did not answer within {self._request.timeout_ms} ms."
+        await self._problem(Problem("Timed out", 504, "timeout", detail))
+        return "timeout"
+
+    async def _answer(self, task: asyncio.Task[str]) -> str:
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is not None:
+            _report(error)
+            detail = f"{type(error).__name__}: {error}"[:500]
+            await self._problem(Problem("The framework failed", 500, "framework_error", detail))
+            return "error"
+        body = _encode(self._response(task.result()))
+        if self._request.stream:
+            await self._event("final", body, last=True)
+        else:
+            await self._whole(200, body, b"application/json")
+        return "ok"
+
+    def _response(self, output: str) -> InvokeResponse:
+        calls = tuple(run.as_call() for run in self._trace.tools)
+        return InvokeResponse(self._request.session_id, output, calls, self._trace.usage())
+
+    async def _problem(self, problem: Problem) -> None:
+        if self._request.stream and self._streaming:
+            await self._event("error", _encode(problem), last=True)
+        else:
+            await self._whole(problem.status, _encode(problem), PROBLEM_TYPE.encode())
+
+    async def _whole(self, status: int, body: bytes, content_type: bytes) -> None:
+        headers = [(b"content-type", content_type), (b"content-length", str(len(body)).encode())]
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body})
+
+    # streaming
+
+    _streaming = False
+
+    async def _stream(self) -> str:
+        """Pass the adapter's text on as `token` events, in between what the tool border sees."""
+        adapter = self._adapter
+        if not isinstance(adapter, Streams):
+            raise TypeError("the adapter does not stream")
+        queue: asyncio.Queue[tuple[str, bytes] | None] = asyncio.Queue()
+
+        def heard(kind: str, run: ToolRun) -> None:
+            queue.put_nowait((kind, _encode(run.as_call())))
+
+        self._trace.listener = heard
+        sender = asyncio.ensure_future(self._send_events(queue))
+        pieces: list[str] = []
+        try:
+            async for piece in adapter.stream(self._request):
+                pieces.append(piece)
+                queue.put_nowait(("token", _encode({"text": piece})))
+            queue.put_nowait(None)
+            await sender
+        finally:
+            sender.cancel()
+        return "".join(pieces)
+
+    async def _send_events(self, queue: asyncio.Queue[tuple[str, bytes] | None]) -> None:
+        while (event := await queue.get()) is not None:
+            await self._event(*event)
+
+    async def _event(self, kind: str, data: bytes, *, last: bool = False) -> None:
+        if not self._streaming:
+            self._streaming = True
+            headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
+            await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        body = b"event: " + kind.encode() + b"\ndata: " + data + b"\n\n"
+        await self._send({"type": "http.response.body", "body": body, "more_body": not last})
+
+
+def _reap(task: asyncio.Task[str]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        _report(task.exception())
+
+
+def _report(error: BaseException | None) -> None:
+    """The first faults go to the log with their traceback; an overload must not turn into a logging test."""
+    global _faults_reported
+    _faults_reported += 1
+    if error is not None and _faults_reported <= _REPORTED_FAULTS:
+        traceback.print_exception(error, file=sys.stderr)
+        if _faults_reported == _REPORTED_FAULTS:
+            sys.stderr.write("Further faults are counted in /metrics and not logged.\n")

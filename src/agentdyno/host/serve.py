@@ -1,0 +1,155 @@
+"""The host process: `python -m agentdyno.host` loads one adapter and serves it with one worker."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from agentdyno.contract.adapter import Adapter, AdapterError, LlmEndpoint, Variant, check_class, read_folder
+from agentdyno.contract.proof import ProofError, key_from_environment
+from agentdyno.contract.scenario import SCENARIOS, Workload
+from agentdyno.host import border, offline
+
+if TYPE_CHECKING:
+    from agentdyno.host.app import Host
+
+API_KEY_VARIABLE = "AGENTDYNO_LLM_API_KEY"
+_BACKLOG = 4096
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Serve until SIGTERM; returns the exit code (2: what was asked for cannot be done, with a sentence)."""
+    options = _parser().parse_args(argv)
+    try:
+        folder = read_folder(options.adapter)
+        variant = next((v for v in folder.variants if v.name == options.variant), None)
+        if variant is None:
+            raise AdapterError(f"{folder.path} declares no variant named {options.variant!r}.")
+        workload = msgspec.json.decode(options.workload, type=Workload)
+        key = key_from_environment(os.environ)
+        if options.offline:
+            offline.refuse_all_but_loopback()
+        border.install(options.llm)
+        adapter = load_adapter(folder.path, variant)
+        host = _host(options, variant, adapter, workload, key)
+    except (AdapterError, ProofError, msgspec.MsgspecError, ValueError) as error:
+        sys.stderr.write(f"The host cannot start: {error}\n")
+        return 2
+    return _serve(host, _listen(options), asyncio_loop=options.offline)
+
+
+def load_adapter(folder: Path, variant: Variant) -> Adapter:
+    """Import the variant's entry from its folder and make the adapter. Raises AdapterError with a sentence."""
+    if variant.entry is None:
+        raise AdapterError(f"{variant.name} is a program of its own, not a Python class.")
+    module_name, _, class_name = variant.entry.partition(":")
+    file = folder / f"{module_name}.py"
+    spec = importlib.util.spec_from_file_location(f"agentdyno_adapter_{module_name}", file)
+    if not file.is_file() or spec is None or spec.loader is None:
+        raise AdapterError(f"The entry {variant.entry!r} of {variant.name} names {file}, which is not there.")
+    sys.path.insert(0, str(folder))  # for a library that stands beside its adapter
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    made = getattr(module, class_name, None)
+    if made is None:
+        raise AdapterError(f"{file} has no class named {class_name!r}.")
+    adapter: Adapter = made()
+    check_class(adapter, f"{file}:{class_name}")
+    return adapter
+
+
+def _host(options: argparse.Namespace, variant: Variant, adapter: Adapter, workload: Workload, key: bytes) -> Host:
+    from agentdyno.host.app import Host
+    from agentdyno.host.metrics import HostMetrics
+    from agentdyno.host.tools import build_tools
+
+    scenario = SCENARIOS[workload.scenario]
+    metrics = HostMetrics(variant.name)
+    tools = build_tools(workload, key, parallel=scenario.parallel, on_stray=metrics.stray_calls.inc)
+    llm = LlmEndpoint(
+        base_url=options.llm,
+        model=options.model,
+        api_key=os.environ.get(API_KEY_VARIABLE) or "none",
+        timeout_s=options.llm_timeout_s,
+    )
+    return Host(
+        adapter,
+        llm,
+        tools,
+        scenario.system_prompt,
+        framework=variant.name,
+        admission=options.admission,
+        metrics=metrics,
+    )
+
+
+def _listen(options: argparse.Namespace) -> socket.socket:
+    if options.fd is not None:
+        return socket.socket(fileno=options.fd)
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((options.host, options.port))
+    listener.listen(_BACKLOG)
+    return listener
+
+
+def _serve(host: Host, listener: socket.socket, *, asyncio_loop: bool) -> int:
+    import uvicorn
+
+    config = uvicorn.Config(
+        host,
+        http="httptools",
+        loop="asyncio" if asyncio_loop else "uvloop",
+        lifespan="on",
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=10,
+        backlog=_BACKLOG,
+        ws="none",
+    )
+    server = uvicorn.Server(config)
+    server.run(sockets=[listener])
+    return 0 if server.started else 1
+
+
+def _admission(text: str) -> int | None:
+    if text == "off":
+        return None
+    limit = int(text)
+    if limit < 1:
+        raise argparse.ArgumentTypeError(f"the admission limit is {limit}; it must be at least 1, or `off`")
+    return limit
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m agentdyno.host",
+        description="Serve one adapter behind POST /agent/invoke.",
+        epilog="Example: python -m agentdyno.host --adapter adapters/bare --variant bare "
+        "--llm http://127.0.0.1:8001/v1 --port 8000",
+    )
+    parser.add_argument("--adapter", type=Path, required=True, help="the adapter's folder")
+    parser.add_argument("--variant", required=True, help="a name that its adapter.toml declares")
+    parser.add_argument("--llm", required=True, help="the backend's base URL, ending in /v1")
+    parser.add_argument("--model", default="agentdyno-mock")
+    parser.add_argument("--llm-timeout-s", type=float, default=60.0)
+    parser.add_argument("--workload", default="{}", help="JSON of the workload (scenario, seed, timing)")
+    parser.add_argument("--admission", type=_admission, default=64, help="requests in flight, or `off` (default 64)")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--fd", type=int, help="an inherited listening socket, instead of host and port")
+    parser.add_argument(
+        "--offline", action="store_true", help="refuse every outbound connection but to loopback, and name it"
+    )
+    return parser

@@ -1,0 +1,173 @@
+"""The phase clock's raw record of one request: what happened at the borders that the host owns.
+
+A `RequestTrace` is set in a context variable before the framework runs, so that the LLM border and the tool
+border know which request they serve. It only appends; everything that is derived is derived off the request path.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentdyno.contract.invoke import ToolCall, Usage
+
+now_ns = time.monotonic_ns
+_random_bits = random.Random().getrandbits  # span ids need no secrecy; SystemRandom costs ten times more
+
+
+def new_span_id() -> int:
+    """A random non-zero 64-bit span id."""
+    return _random_bits(64) or 1
+
+
+class RequestOver(RuntimeError):
+    """A framework went on working for a request that was answered, timed out or abandoned."""
+
+
+@dataclass(slots=True)
+class LlmCall:
+    """One HTTP call to the LLM. Times are monotonic nanoseconds; None where it never came to that.
+
+    wants_tools: the answer asked for tool calls (None when it could not be read).
+    """
+
+    span_id: int
+    start_ns: int
+    prompt_bytes: int = 0
+    status: int | None = None
+    first_byte_ns: int | None = None
+    end_ns: int | None = None
+    streamed: bool = False
+    wants_tools: bool | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    model: str | None = None
+    error: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """The backend answered 200 and the answer was read to its end."""
+        return self.status == 200 and self.error is None and self.end_ns is not None
+
+
+@dataclass(slots=True)
+class ToolRun:
+    """One tool call; `call` is set when it ended."""
+
+    span_id: int
+    name: str
+    arguments: dict[str, Any]
+    start_ns: int
+    end_ns: int | None = None
+    result: str | None = None
+    error: str | None = None
+
+    def as_call(self) -> ToolCall:
+        """The call as the contract shows it."""
+        return ToolCall(self.name, self.arguments, self.result, self.error)
+
+
+@dataclass(slots=True)
+class RequestTrace:
+    """All that the host sees of one request.
+
+    trace_id, parent_span_id: from the load side's traceparent, else fresh (parent None).
+    listener: told of each tool call and its end, for streamed requests.
+    """
+
+    trace_id: int
+    parent_span_id: int | None
+    sampled: bool
+    start_ns: int
+    span_id: int = field(default_factory=new_span_id)
+    llm_calls: list[LlmCall] = field(default_factory=list)
+    tools: list[ToolRun] = field(default_factory=list)
+    plannings: list[tuple[int, int]] = field(default_factory=list)
+    listener: Callable[[str, ToolRun], None] | None = None
+    end_ns: int | None = None
+    closed: bool = False
+
+    def begin_llm(self, prompt_bytes: int) -> LlmCall:
+        """Open an LLM call. Raises RequestOver when the request has ended."""
+        self._refuse_when_over("call the LLM")
+        call = LlmCall(new_span_id(), now_ns(), prompt_bytes)
+        self.llm_calls.append(call)
+        return call
+
+    def begin_tool(self, name: str, arguments: dict[str, Any]) -> ToolRun:
+        """Open a tool call. Raises RequestOver when the request has ended."""
+        self._refuse_when_over(f"call the tool {name}")
+        run = ToolRun(new_span_id(), name, arguments, now_ns())
+        self.tools.append(run)
+        if self.listener is not None:
+            self.listener("tool_call", run)
+        return run
+
+    def end_tool(self, run: ToolRun, *, result: str | None, error: str | None) -> None:
+        """Close a tool call with its result or its error."""
+        run.end_ns = now_ns()
+        run.result = result
+        run.error = error
+        if self.listener is not None:
+            self.listener("tool_result", run)
+
+    def close(self) -> None:
+        """The request is over: whatever the framework still tries for it is refused."""
+        self.closed = True
+
+    def finish(self) -> None:
+        """The last byte was handed over (or given up): stamp the end and close what is still open."""
+        self.closed = True
+        self.end_ns = now_ns()
+        for call in self.llm_calls:
+            if call.end_ns is None:
+                call.end_ns = self.end_ns
+                call.error = call.error or "abandoned"
+        for run in self.tools:
+            if run.end_ns is None:
+                run.end_ns = self.end_ns
+                run.error = run.error or "abandoned"
+
+    def usage(self) -> Usage:
+        """The same-work ledger of this request."""
+        good = [call for call in self.llm_calls if call.ok]
+        known = [call for call in good if call.prompt_tokens is not None and call.completion_tokens is not None]
+        counted = len(known) == len(good)
+        return Usage(
+            llm_calls=len(good),
+            tool_calls=len(self.tools),
+            prompt_bytes=sum(call.prompt_bytes for call in self.llm_calls),
+            prompt_tokens=sum(call.prompt_tokens or 0 for call in known) if counted else None,
+            completion_tokens=sum(call.completion_tokens or 0 for call in known) if counted else None,
+            retries=len(self.llm_calls) - len(good),
+        )
+
+    def traceparent(self, span_id: int) -> str:
+        """The W3C header value that makes `span_id` the parent of what the callee does."""
+        return f"00-{self.trace_id:032x}-{span_id:016x}-{'01' if self.sampled else '00'}"
+
+    def _refuse_when_over(self, what: str) -> None:
+        if self.closed:
+            raise RequestOver(f"The framework tried to {what} for a request that is already over.")
+
+
+CURRENT: ContextVar[RequestTrace | None] = ContextVar("agentdyno_request", default=None)
+
+
+def open_trace(traceparent: str | None) -> RequestTrace:
+    """A trace that starts now, continuing `traceparent` when it is a valid W3C header."""
+    start_ns = now_ns()
+    if traceparent is not None:
+        parts = traceparent.split("-")
+        if len(parts) >= 4 and len(parts[1]) == 32 and len(parts[2]) == 16 and parts[0] != "ff":
+            try:
+                trace_id, parent, flags = int(parts[1], 16), int(parts[2], 16), int(parts[3], 16)
+            except ValueError:  # not hexadecimal: W3C says to start a new trace
+                trace_id = parent = flags = 0
+            if trace_id and parent:
+                return RequestTrace(trace_id, parent, bool(flags & 1), start_ns)
+    return RequestTrace(_random_bits(128) or 1, None, True, start_ns)

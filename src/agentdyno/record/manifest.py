@@ -1,0 +1,122 @@
+"""`manifest.json`: what was run, where, with what, and how its life went. Everything that cannot be measured twice."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+
+from agentdyno import __version__
+from agentdyno.contract.run import SCHEMA_VERSION, BackendStats, Finding, LoadPlan, WorkerEnd
+from agentdyno.contract.scenario import Workload
+from agentdyno.contract.summary import Framework
+
+
+class Status(StrEnum):
+    """How far a run got; `running` in a folder that nobody writes means that the rig was killed."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """The machine, without anything that names it or its user."""
+
+    system: str
+    kernel: str
+    architecture: str
+    cpu_model: str | None
+    cores_usable: int
+    memory_bytes: int
+    python: str
+
+
+class Manifest(msgspec.Struct, kw_only=True):
+    """One run. t0_monotonic_ns: the schedule's origin on this machine's monotonic clock, so that records that
+    count from t0 and samples that carry the clock's own time can be laid side by side.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    run_id: str
+    status: Status = Status.RUNNING
+    agentdyno: str = __version__
+    commit: str | None = None
+    started_utc: str
+    command: list[str] = []
+    framework: Framework
+    workload: Workload
+    workload_hash: str
+    plan: LoadPlan
+    profile: str | None = None
+    admission: int | None = None
+    expected_llm_calls: int | None = None
+    expected_tool_calls: int
+    backend: dict[str, str | int | float | None]
+    machine: Machine
+    environment: dict[str, Any]
+    rig_environment: dict[str, Any]
+    cores: dict[str, list[int] | None]
+    calibration: dict[str, Any] = {}
+    cold_start_ms: float | None = None
+    first_answer_ms: float | None = None
+    rss_idle_bytes: int | None = None
+    t0_monotonic_ns: int | None = None
+    workers: list[WorkerEnd] = []
+    clients: list[str] = []
+    proof_key: str | None = None
+    stage_seconds: dict[str, float] = {}
+    findings: list[Finding] = []
+
+
+class Backend(msgspec.Struct, frozen=True, kw_only=True):
+    """`backend.json`: what the backend said of itself at the end; stats None for one that keeps none."""
+
+    kind: str
+    model: str
+    stats: BackendStats | None = None
+
+
+def machine_facts() -> Machine:
+    """Read them now."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count() or 1
+    return Machine(
+        system=platform.system(),
+        kernel=platform.release(),
+        architecture=platform.machine(),
+        cpu_model=_cpu_model(),
+        cores_usable=usable,
+        memory_bytes=psutil.virtual_memory().total,
+        python=platform.python_version(),
+    )
+
+
+def source_commit(root: Path) -> str | None:
+    """The checkout's commit, with `+changes` when files differ from it; None outside a checkout."""
+    try:
+        commit = _git(root, "rev-parse", "HEAD")
+        changed = _git(root, "status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return commit + ("+changes" if changed else "")
+
+
+def _git(root: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=10, check=True)
+    return done.stdout.strip()
+
+
+def _cpu_model() -> str | None:
+    if sys.platform == "linux":
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or None

@@ -1,0 +1,80 @@
+"""The resource sampler: looks at every process of a run from outside, a few times a second."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+
+from agentdyno.record.processes import Reader, Reading, default_reader
+
+INTERVAL_S = 0.25
+_DETAILED_EVERY = 4  # PSS costs milliseconds of kernel time: once a second
+_CHILDREN_EVERY = 8
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One reading of one process of the run. role: host, backend, generator, rig."""
+
+    monotonic_ns: int
+    role: str
+    pid: int
+    reading: Reading
+
+
+class Sampler:
+    """A thread of the rig that appends samples to a JSON-lines file until it is stopped.
+
+    Only the host's processes are read in detail. The schedule is absolute, so a slow reading makes no drift.
+    """
+
+    def __init__(self, file: Path, reader: Reader | None = None) -> None:
+        self._file = file
+        self._reader = reader or default_reader()
+        self._roots: dict[int, str] = {}
+        self._children: dict[int, list[int]] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
+        self._round = 0
+        self.failure: OSError | None = None
+
+    def watch(self, role: str, pid: int) -> None:
+        """Also sample this process and its descendants."""
+        self._roots = {**self._roots, pid: role}
+
+    def start(self) -> None:
+        """Begin sampling."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take no more samples; the file is complete when this returns."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            with self._file.open("ab") as out:
+                due = time.monotonic()
+                while not self._stop.wait(max(0.0, due - time.monotonic())):
+                    for sample in self._look():
+                        out.write(msgspec.json.encode(sample) + b"\n")
+                    out.flush()
+                    due += INTERVAL_S
+        except OSError as error:  # a full disk ends the sampling; the run says so
+            self.failure = error
+
+    def _look(self) -> list[Sample]:
+        found: list[Sample] = []
+        for pid, role in self._roots.items():
+            if self._round % _CHILDREN_EVERY == 0:
+                self._children[pid] = self._reader.children(pid) if role != "rig" else []
+            detailed = role == "host" and self._round % _DETAILED_EVERY == 0
+            for member in (pid, *self._children.get(pid, ())):
+                reading = self._reader.read(member, detailed=detailed)
+                if reading is not None:
+                    found.append(Sample(time.monotonic_ns(), role, member, reading))
+        self._round += 1
+        return found

@@ -1,0 +1,177 @@
+"""Child processes of a run: started clean, pinned, logged, and ended without leaving anything behind."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+LOG_TAIL_LINES = 15
+_BACKLOG = 4096
+_KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SSL_CERT_FILE")
+_PR_SET_PDEATHSIG = 1
+
+
+class ChildFailed(RuntimeError):
+    """A child process that did not start, died, or did not become ready; the text says which and shows its log."""
+
+
+def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment every child gets: a few harmless variables, no proxies, no Python switches, then `extra`."""
+    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    fixed = {"PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0", "NO_PROXY": "*", "no_proxy": "*"}
+    return {**kept, **fixed, **(extra or {})}
+
+
+def listening_socket() -> socket.socket:
+    """A socket that already listens on a free loopback port, to be inherited: no two runs can race for it."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(_BACKLOG)
+    return listener
+
+
+class Child:
+    """One child process in a session of its own, so that Ctrl-C reaches only the rig, which then ends it in order.
+
+    role: what it is called in messages. cores: where it may run (None: anywhere). inherit: a socket it is given.
+    On Linux it dies with the rig, even when that is killed.
+    """
+
+    def __init__(
+        self,
+        role: str,
+        command: Sequence[str],
+        *,
+        log: Path,
+        cores: frozenset[int] | None = None,
+        environment: Mapping[str, str] | None = None,
+        inherit: socket.socket | None = None,
+    ) -> None:
+        self.role = role
+        self.log = log
+        fds = (inherit.fileno(),) if inherit is not None else ()
+        with log.open("ab") as out:
+            try:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                    env=clean_environment(environment),
+                    pass_fds=fds,
+                    start_new_session=True,
+                    preexec_fn=_die_with_parent(),
+                )
+            except OSError as error:
+                raise ChildFailed(f"The {role} cannot be started: {command[0]}: {error.strerror}.") from error
+        self.started_ns = time.monotonic_ns()
+        if cores and hasattr(os, "sched_setaffinity"):
+            try:
+                os.sched_setaffinity(self.pid, cores)
+            except ProcessLookupError:
+                pass  # it has died already; whoever waits for it will say so
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def exit_code(self) -> int | None:
+        """None while it runs; negative for a signal, as subprocess has it."""
+        return self._process.poll()
+
+    def wait_ready(self, url: str, timeout_s: float, check: Callable[[], None] = lambda: None) -> float:
+        """Poll `url` until it answers 200; returns the seconds since the spawn.
+
+        check: called between polls, may raise to give up. Raises ChildFailed when the child dies first or the time
+        is up.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            check()
+            if self.exit_code() is not None:
+                raise ChildFailed(f"The {self.role} {self.describe_exit()} before it was ready.{self.log_tail()}")
+            if answers(url, timeout_s=1.0):
+                return (time.monotonic_ns() - self.started_ns) / 1e9
+            if time.monotonic() > deadline:
+                raise ChildFailed(f"The {self.role} was not ready within {timeout_s:g} s.{self.log_tail()}")
+            time.sleep(0.02)
+
+    def describe_exit(self) -> str:
+        """How it ended, as the verb of a sentence."""
+        code = self.exit_code()
+        if code is None:
+            return "is running"
+        if code < 0:
+            return f"was killed by {signal.Signals(-code).name}"
+        return f"ended with exit code {code}"
+
+    def log_tail(self) -> str:
+        """The last lines of its log, ready to follow a sentence; says so when there are none."""
+        try:
+            lines = self.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+        except OSError as error:
+            return f" Its log {self.log} cannot be read: {error.strerror}."
+        if not lines:
+            return f" It left nothing in its log ({self.log})."
+        return f" Last lines of {self.log}:\n" + "\n".join(f"    {line}" for line in lines)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to its whole session; nothing happens when it is gone."""
+        try:
+            os.killpg(self.pid, number)
+        except ProcessLookupError:
+            pass  # gone is what the caller wanted, or will find out
+
+    def stop(self, grace_s: float) -> int:
+        """SIGTERM, then after `grace_s` SIGKILL, to the whole session; returns its exit code."""
+        if self.exit_code() is None:
+            self.send(signal.SIGTERM)
+            try:
+                self._process.wait(grace_s)
+            except subprocess.TimeoutExpired:
+                self.send(signal.SIGKILL)
+        code = self._process.wait()
+        self.send(signal.SIGKILL)  # whatever it started and left behind in its session
+        return code
+
+
+def answers(url: str, timeout_s: float) -> bool:
+    """Whether a GET of `url` gives 200 within the time."""
+    try:
+        with _direct.open(url, timeout=timeout_s) as response:
+            return bool(response.status == 200)
+    except (OSError, urllib.error.URLError, ValueError):
+        return False
+
+
+def fetch(url: str, timeout_s: float, *, method: str = "GET", body: bytes | None = None) -> bytes:
+    """The body of an answer. Raises OSError (urllib's errors are OSErrors) when there is none."""
+    headers = {"content-type": "application/json"} if body is not None else {}
+    request = urllib.request.Request(url, data=body, method=method, headers=headers)
+    with _direct.open(request, timeout=timeout_s) as response:
+        content: bytes = response.read()
+        return content
+
+
+_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def _die_with_parent() -> Callable[[], None] | None:
+    if sys.platform != "linux":
+        return None
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def ask() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    return ask
