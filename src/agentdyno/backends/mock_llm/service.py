@@ -1,0 +1,246 @@
+"""The server's behaviour: routes, and the life of a chat completion from its seat to its last token."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+import msgspec
+import orjson
+
+from agentdyno.backends.mock_llm.answer import Answer, chunks, make_answer, whole
+from agentdyno.backends.mock_llm.http import Connection, Request
+from agentdyno.backends.mock_llm.request import BadRequest, ToolReader, read_request
+from agentdyno.backends.mock_llm.script import current_order, next_turn
+from agentdyno.backends.mock_llm.stats import PROMETHEUS_TYPE, Meter
+from agentdyno.contract.scenario import SCENARIOS, BackendTiming
+from agentdyno.contract.timing import parse
+
+CHAT_PATH = "/v1/chat/completions"
+_ERROR_TYPES = {400: "BadRequestError", 404: "NotFoundError", 405: "MethodNotAllowedError", 413: "BadRequestError"}
+_ROUTES = {
+    CHAT_PATH: "POST",
+    "/v1/models": "GET",
+    "/stats": "GET",
+    "/stats/reset": "POST",
+    "/metrics": "GET",
+    "/health": "GET",
+    "/healthz": "GET",
+}
+
+
+@dataclass(slots=True)
+class Call:
+    """One chat completion being served. Times are seconds on the monotonic clock.
+
+    first_s, end_s: when its first and last token are due (set when it gets a seat). traceparent: the caller's
+    span, for a span of our own to hang on.
+    """
+
+    connection: Connection
+    answer: Answer
+    stage_letter: str
+    prompt_bytes: int
+    received_s: float
+    traceparent: str | None
+    stream: bool
+    include_usage: bool
+    ttft_s: float
+    decode_s: float
+    seated_s: float = 0.0
+    first_s: float = 0.0
+    end_s: float = 0.0
+    timer: asyncio.TimerHandle | None = None
+    events: list[bytes] = field(default_factory=list)
+    sent: int = 0
+    tail: bytes = b""
+
+
+class Service:
+    """The scripted LLM behind the HTTP connections.
+
+    timing: raises ValueError, with a sentence, when one of its distributions is not well written.
+    """
+
+    def __init__(self, *, scenario: str, seed: int, timing: BackendTiming, model: str) -> None:
+        if timing.max_num_seqs is not None and timing.max_num_seqs < 1:
+            raise ValueError(f"max_num_seqs is {timing.max_num_seqs}, but a server needs at least one seat.")
+        self._parallel = SCENARIOS[scenario].parallel
+        self._ttft_ms = parse(timing.ttft_ms, seed=seed, quantity="ttft_ms")
+        self._tokens_per_s = parse(timing.tokens_per_s, seed=seed, quantity="tokens_per_s")
+        self._answer_tokens = parse(timing.answer_tokens, seed=seed, quantity="answer_tokens")
+        self._seats = timing.max_num_seqs
+        self._model = model
+        self._models_body = orjson.dumps(
+            {
+                "object": "list",
+                "data": [{"id": model, "object": "model", "created": int(time.time()), "owned_by": "agentdyno"}],
+            }
+        )
+        self._tools = ToolReader()
+        self._seated = 0
+        self._queue: deque[Call] = deque()
+        self._seating = False
+        self.meter = Meter(model)
+
+    def handle(self, request: Request, connection: Connection) -> None:
+        """Answer one request, now or later; the handler that `Connections` takes."""
+        if request.refused is not None:
+            self._error(connection, *request.refused)
+            return
+        path = request.path
+        allowed = _ROUTES.get(path)
+        if allowed is None:
+            self._error(connection, 404, f"There is nothing at {path}; try {', '.join(_ROUTES)}.")
+        elif request.method != allowed and not (request.method == "HEAD" and allowed == "GET"):
+            allow = "GET, HEAD" if allowed == "GET" else allowed
+            self._error(connection, 405, f"{path} takes {allow}, not {request.method}.", extra=f"Allow: {allow}\r\n")
+        elif path == CHAT_PATH:
+            self._chat(request, connection)
+        else:
+            self._other(path, connection)
+
+    def _other(self, path: str, connection: Connection) -> None:
+        if path == "/v1/models":
+            connection.respond(200, self._models_body)
+        elif path == "/stats":
+            connection.respond(200, msgspec.json.encode(self.meter.stats()))
+        elif path == "/stats/reset":
+            self.meter.reset()
+            connection.respond(200, msgspec.json.encode(self.meter.stats()))
+        elif path == "/metrics":
+            connection.respond(200, self.meter.exposition(len(self._queue)).encode(), PROMETHEUS_TYPE)
+        else:
+            connection.respond(200, b'{"status":"ok"}')
+
+    def _error(self, connection: Connection, status: int, sentence: str, letter: str = "", extra: str = "") -> None:
+        self.meter.failed(letter)
+        kind = _ERROR_TYPES.get(status, "BadRequestError")
+        error = {"message": sentence, "type": kind, "param": None, "code": status}
+        connection.respond(status, orjson.dumps({"error": error}), extra=extra)
+
+    def _chat(self, request: Request, connection: Connection) -> None:
+        try:
+            chat = read_request(request.body, self._tools)
+        except BadRequest as error:
+            self._error(connection, 400, str(error))
+            return
+        if chat.model != self._model:
+            order = current_order(chat.text)
+            letter = order[4] if order else ""
+            self._error(connection, 404, f"The model `{chat.model}` does not exist; this is `{self._model}`.", letter)
+            return
+        turn = next_turn(
+            chat.text, parallel=self._parallel, offered=chat.offered, may_call=chat.may_call, one_call=chat.one_call
+        )
+        # Without an order id nothing names the request but its own text.
+        key = f"{turn.order}:{turn.number}" if turn.order else chat.text
+        answer = make_answer(chat, turn, round(self._answer_tokens.draw(key)) if turn.final else 0)
+        rate = self._tokens_per_s.draw(key)
+        call = Call(
+            connection=connection,
+            answer=answer,
+            stage_letter=turn.stage_letter,
+            prompt_bytes=len(request.body),
+            received_s=request.received_s,
+            traceparent=request.traceparent,
+            stream=chat.stream,
+            include_usage=chat.include_usage,
+            ttft_s=self._ttft_ms.draw(key) / 1000,
+            # The first token comes with the time to first token, the others follow at the decode rate.
+            decode_s=(answer.completion_tokens - 1) / rate if rate > 0 else 0.0,
+        )
+        connection.on_gone = lambda: self._cancel(call)
+        self.meter.entered()
+        self._queue.append(call)
+        self._seat_waiting()
+
+    # --- seats ---
+
+    def _seat_waiting(self) -> None:
+        """Give free seats to the calls that wait, first come first served; not recursive."""
+        if self._seating:
+            return
+        self._seating = True
+        try:
+            while self._queue and (self._seats is None or self._seated < self._seats):
+                self._seated += 1
+                self._start(self._queue.popleft())
+        finally:
+            self._seating = False
+
+    def _cancel(self, call: Call) -> None:
+        """The client has gone: give its seat, or its place in the queue, to the others."""
+        self.meter.cancelled()
+        if call.seated_s == 0.0:
+            self._queue.remove(call)
+            return
+        if call.timer is not None:
+            call.timer.cancel()
+        self._seated -= 1
+        self._seat_waiting()
+
+    # --- time ---
+
+    def _start(self, call: Call) -> None:
+        call.seated_s = time.monotonic()
+        call.first_s = call.seated_s + call.ttft_s
+        call.end_s = call.first_s + call.decode_s
+        if call.stream:
+            call.events, call.tail = chunks(call.answer, call.include_usage)
+            call.connection.begin_events()
+            self._stream(call)
+        elif call.end_s > call.seated_s:
+            self._wake(call, call.end_s)
+        else:
+            self._finish(call)
+
+    def _wake(self, call: Call, due_s: float) -> None:
+        """Come back to `call` at `due_s`; an answer that is due at once never gets here, so it costs no timer."""
+        loop = asyncio.get_running_loop()
+        step = self._stream if call.stream else self._finish
+        call.timer = loop.call_later(max(0.0, due_s - time.monotonic()), step, call)
+
+    def _stream(self, call: Call) -> None:
+        """Send what is due by the call's absolute schedule; being late once does not shift what follows."""
+        count = len(call.events)
+        interval_s = call.decode_s / (count - 1) if count > 1 else 0.0
+        if call.end_s > call.seated_s:
+            behind_s = time.monotonic() - call.first_s
+            due = count if behind_s >= call.decode_s else int(behind_s // interval_s) + 1
+        else:
+            due = count
+        if due > call.sent:
+            data = b"".join(call.events[call.sent : due])
+            call.sent = due
+            if due == count:
+                self._finish(call, data + call.tail)
+                return
+            call.connection.send_events(data)
+        self._wake(call, call.first_s + call.sent * interval_s)
+
+    def _finish(self, call: Call, last_events: bytes = b"") -> None:
+        """The answer is complete: count it, free the seat, send it."""
+        self._seated -= 1
+        now_s = time.monotonic()
+        answer, meter = call.answer, self.meter
+        meter.answered(
+            call.stage_letter,
+            prompt_bytes=call.prompt_bytes,
+            prompt_tokens=answer.prompt_tokens,
+            completion_tokens=answer.completion_tokens,
+            tool_calls=len(answer.tool_calls),
+            cut=answer.cut,
+        )
+        meter.ttft.observe(call.first_s - call.received_s)
+        if answer.completion_tokens > 1:
+            meter.inter_token.observe(call.decode_s / (answer.completion_tokens - 1), answer.completion_tokens - 1)
+        meter.e2e.observe(now_s - call.received_s)
+        meter.queue.observe(call.seated_s - call.received_s)
+        if call.stream:
+            call.connection.send_events(last_events, last=True)
+        else:
+            call.connection.respond(200, whole(answer))
+        self._seat_waiting()
