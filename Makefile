@@ -1,0 +1,113 @@
+# `make help` says what there is. All set-up happens by itself; Python >= 3.11 with venv is all that must be there.
+PYTHON ?= python3
+AGENTDYNO ?= .venv/bin/agentdyno
+PYTEST_ARGS ?=
+
+# Options of the bench: each one that is set is passed on, MAX_IN_FLIGHT=64 as --max-in-flight=64.
+BENCH_OPTIONS := RATE DURATION WARMUP COOLDOWN WORKERS TIMEOUT PROFILE OUT ADMISSION SCENARIO SEED BACKEND MODEL \
+    MAX_IN_FLIGHT STREAM TTFT TPS TOKENS SEATS TOOL_LATENCY TRACES
+
+# Nothing of make's own on stdout: a program's last line stays the last.
+MAKEFLAGS += --no-print-directory
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.PHONY: help setup env list bench verify compare selfcheck new lock test lint format clean distclean
+
+# Values reach recipes through the environment, unexpanded, so that no character in them is special to the shell.
+$(foreach name,FRAMEWORK NAME $(BENCH_OPTIONS),$(eval export MAKE_$(name) = $$(value $(name))))
+
+need_framework = [ -n "$$MAKE_FRAMEWORK" ] || { \
+    echo "make $@ needs a framework: make $@ FRAMEWORK=lightagent ('make list' shows the names)." >&2; exit 2; }
+
+help:
+	@sed -n 's/^#: \{0,1\}//p' Makefile
+
+#: make TARGET [OPTION=value ...]
+#:
+#: Measure
+#:   bench FRAMEWORK=x    run one framework; the run folder's path is the last line on stdout
+#:   verify FRAMEWORK=x   the conformance test against one adapter, in words
+#:   compare              all frameworks in interleaved rounds
+#:   selfcheck            measure the rig itself
+#:   list                 the frameworks: version, approach, state of the environment
+#: Extend
+#:   new NAME=x           a new adapter folder that works as it is
+#:   lock [FRAMEWORK=x]   pin requirements with hashes (all of them; UPGRADE=1 takes newer versions)
+#: Set up (the others do it as needed)
+#:   setup                the rig's environment, .venv
+#:   env [FRAMEWORK=x]    a framework's environment, .venvs/x (all of them)
+#: Develop
+#:   test                 all tests (PYTEST_ARGS='-k schedule -x')
+#:   lint, format         ruff and mypy; ruff's formatter
+#:   clean, distclean     remove runs and caches; also the environments
+#:
+#: Options of bench, and their defaults
+#:   RATE=200             arrivals a second, on an absolute schedule
+#:   DURATION=60s WARMUP=10s COOLDOWN=0s   measured time, and what is left out before and after
+#:   WORKERS=1 SEED=1     load generators; what orders and sessions are made from
+#:   TIMEOUT=10s          a request's
+#:   PROFILE=standard     200 a second over 10 minutes
+#:   MAX_IN_FLIGHT=n      beyond it arrivals are counted as dropped
+#:   ADMISSION=64         requests the host takes at once, or off
+#:   SCENARIO=chain       or parallel
+#:   BACKEND=mock         or an OpenAI-compatible URL, with MODEL=name (the key from the environment)
+#:   STREAM TTFT TPS TOKENS SEATS TOOL_LATENCY TRACES   see agentdyno bench --help
+#:   OUT=runs             the folder for run folders
+#:   PYTHON=python3       the Python that environments are made with
+#:
+#: Exit codes of .venv/bin/agentdyno: 0 valid, 1 gate failed, 2 usage, 3 invalid run, 130 interrupted.
+#: make itself exits with 2 on any failure and names the exact code: "make: *** [...] Error 3".
+
+setup:
+	@command -v "$(PYTHON)" >/dev/null || { \
+	    echo "There is no $(PYTHON) here. AgentDyno needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..." >&2; exit 2; }
+	@"$(PYTHON)" src/agentdyno/rig/bootstrap.py
+
+env: setup
+	@if [ -n "$$MAKE_FRAMEWORK" ]; then set -- "$$MAKE_FRAMEWORK"; else set -- --all; fi; exec $(AGENTDYNO) env "$$@"
+
+list: setup
+	@exec $(AGENTDYNO) list
+
+bench: setup
+	@$(need_framework); \
+	set -- "$$MAKE_FRAMEWORK"; \
+	for name in $(BENCH_OPTIONS); do \
+	    eval "value=\$$MAKE_$$name"; \
+	    [ -z "$$value" ] || set -- "$$@" "--$$(echo "$$name" | tr A-Z_ a-z-)=$$value"; \
+	done; \
+	exec $(AGENTDYNO) bench "$$@"
+
+verify: setup
+	@$(need_framework); exec $(AGENTDYNO) verify "$$MAKE_FRAMEWORK"
+
+compare selfcheck: setup
+	@exec $(AGENTDYNO) $@
+
+new: setup
+	@[ -n "$$MAKE_NAME" ] || { echo "make new needs a name: make new NAME=my-framework" >&2; exit 2; }; \
+	exec $(AGENTDYNO) new "$$MAKE_NAME"
+
+lock: setup
+	@set -- $(if $(UPGRADE),--upgrade); [ -z "$$MAKE_FRAMEWORK" ] || set -- "$$@" "$$MAKE_FRAMEWORK"; \
+	exec $(AGENTDYNO) lock "$$@"
+
+test: setup
+	@$(AGENTDYNO) env --all
+	@.venv/bin/python -m pytest $(PYTEST_ARGS)
+
+lint: setup
+	@.venv/bin/ruff check --quiet .
+	@.venv/bin/ruff format --check --quiet .
+	@.venv/bin/mypy
+
+format: setup
+	@.venv/bin/ruff check --fix-only --quiet .
+	@.venv/bin/ruff format --quiet .
+
+clean:
+	@rm -rf runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find src adapters tests locustfiles -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+distclean: clean
+	@rm -rf .venv .venvs

@@ -1,0 +1,49 @@
+"""The frameworks that the checkout knows, by the names that FRAMEWORK= accepts."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from agentdyno.contract.adapter import AdapterError, AdapterFolder, Variant, find_variants
+from agentdyno.rig.environments import ROOT
+
+
+class UnknownFramework(AdapterError):
+    """A name that no adapter folder declares; the text offers the nearest ones and the list."""
+
+
+def adapters_root(root: Path = ROOT) -> Path:
+    """The folder that holds the adapter folders."""
+    return root / "adapters"
+
+
+def resolve(name: str, root: Path = ROOT) -> tuple[AdapterFolder, Variant]:
+    """The folder and variant that `name` stands for.
+
+    Raises UnknownFramework when there is none, AdapterError when an adapter folder breaks the rules.
+    """
+    variants = find_variants(adapters_root(root))
+    if name in variants:
+        return variants[name]
+    near = difflib.get_close_matches(name.lower(), variants, n=3, cutoff=0.5)
+    question = f" Did you mean {' or '.join(near)}?" if near else ""
+    there = ", ".join(sorted(variants)) or "none, in " + str(adapters_root(root))
+    raise UnknownFramework(f"There is no framework {name!r}.{question} There are: {there}.")
+
+
+def resolve_folder(name: str, root: Path = ROOT) -> Path:
+    """The adapter folder that `name` stands for, be it a folder's own name or that of a variant.
+
+    A folder counts from the moment it has a requirements.in, so that a lock can come before the adapter.
+    Raises like `resolve`.
+    """
+    named = adapters_root(root) / name
+    if "/" not in name and (named / "requirements.in").is_file():
+        return named
+    return resolve(name, root)[0].path
+
+
+def all_folders(root: Path = ROOT) -> list[Path]:
+    """Every adapter folder, sorted by name."""
+    return sorted(file.parent for file in adapters_root(root).glob("*/requirements.in"))

@@ -1,0 +1,92 @@
+"""Locks: what each environment is built from, every distribution pinned with its hashes.
+
+`uv` resolves, once for all platforms; the result names no index, so that whoever installs uses their own.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from agentdyno.rig.environments import ROOT, Environment, SetupError, normalised
+
+_OLDEST_PYTHON = "3.11"
+_PIN = re.compile(r"^(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[^\s;\\]+)", re.MULTILINE)
+
+
+def rig_requirements(root: Path = ROOT) -> list[str]:
+    """What the rig's environment must hold: pyproject's base dependencies and its extras `rig` and `dev`."""
+    project = _project(root)
+    extras = project["optional-dependencies"]
+    return [*project["dependencies"], *extras["rig"], *extras["dev"]]
+
+
+def adapter_requirements(folder: Path, root: Path = ROOT) -> list[str]:
+    """What an adapter's environment must hold: pyproject's base dependencies and the folder's requirements.in.
+
+    Raises SetupError when the folder has no requirements.in.
+    """
+    file = folder / "requirements.in"
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise SetupError(f"{file} cannot be read: {error.strerror}. It may be empty, but it must be there.") from error
+    own = [line.split(" #")[0].strip() for line in lines]
+    return [*_project(root)["dependencies"], *(line for line in own if line and not line.startswith("#"))]
+
+
+def write_lock(environment: Environment, requirements: list[str], *, upgrade: bool = False) -> int:
+    """Resolve `requirements` into the environment's lock; returns how many distributions it pins.
+
+    Pins of the lock that is there are kept where they still fit, unless `upgrade`. Raises SetupError.
+    """
+    uv = Path(sys.executable).with_name("uv")
+    if not uv.exists():
+        raise SetupError(f"There is no uv beside {sys.executable}, which makes the locks. Run: make setup")
+    with tempfile.TemporaryDirectory(prefix="agentdyno-lock-") as folder:
+        made = Path(folder) / "requirements.lock"
+        if environment.lock.exists() and not upgrade:
+            shutil.copyfile(environment.lock, made)
+        shape = ["--universal", "--python-version", _OLDEST_PYTHON, "--generate-hashes", "--only-binary", ":all:"]
+        quiet = ["--no-header", "--no-annotate", "--quiet"]
+        done = subprocess.run(
+            [uv, "pip", "compile", "-", *shape, *quiet, "--output-file", made],
+            input="\n".join(requirements) + "\n",
+            capture_output=True,
+            text=True,
+            cwd=folder,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise SetupError(f"{environment.name}: uv could not resolve the requirements:\n{done.stderr.strip()}")
+        pins = made.read_text(encoding="utf-8")
+    # From here on it is our file: it says where it comes from, and never where its parts were found.
+    pins = "".join(line for line in pins.splitlines(keepends=True) if not line.startswith("#"))
+    if "://" in pins:
+        raise SetupError(f"{environment.name}: the resolved lock holds an address; give requirements by name only.")
+    content = f"# Made by `make lock`; do not edit. Universal for Python >= {_OLDEST_PYTHON}.\n{pins}"
+    if not environment.lock.exists() or environment.lock.read_text(encoding="utf-8") != content:
+        environment.lock.write_text(content, encoding="utf-8")
+    return len(_PIN.findall(pins))
+
+
+def locked_version(lock: Path, distribution: str) -> str | None:
+    """The version that `lock` pins of `distribution` (the first, where it pins one per platform), or None."""
+    if not lock.exists():
+        return None
+    wanted = normalised(distribution)
+    for pin in _PIN.finditer(lock.read_text(encoding="utf-8")):
+        if normalised(pin["name"]) == wanted:
+            return pin["version"]
+    return None
+
+
+def _project(root: Path) -> dict[str, Any]:
+    project: dict[str, Any] = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return project
