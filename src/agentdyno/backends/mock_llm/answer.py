@@ -42,7 +42,7 @@ def make_answer(request: ChatRequest, turn: Turn, answer_tokens: int) -> Answer:
     A text is cut at the request's token limit; tool calls are not, since half a call is no call. Ids are the
     same for the same request and differ between the turns of a conversation.
     """
-    key = f"{turn.order}:{turn.number}:{request.message_count}"
+    key = f"{turn.order}:{turn.number}:{request.message_count}:{request.prompt_tokens}"
     if turn.requests:
         calls = tuple((_id("call_", f"{key}:{call.tool}"), call.tool, call.arguments) for call in turn.requests)
         size = sum(len(name) + len(arguments) for _, name, arguments in calls)

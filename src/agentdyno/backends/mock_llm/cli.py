@@ -95,6 +95,8 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m agentdyno.bac
 def _listen(host: str, port: int | None, fd: int | None) -> socket.socket:
     if port is None:
         listener = socket.socket(fileno=fd)
+        if listener.family not in (socket.AF_INET, socket.AF_INET6) or listener.type != socket.SOCK_STREAM:
+            raise OSError("it is not a TCP socket")
         listener.listen(_BACKLOG)  # Harmless when it listens already; an error, said here, when it never can.
         return listener
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

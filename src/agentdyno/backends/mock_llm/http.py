@@ -117,7 +117,8 @@ class Connection(asyncio.Protocol):
         self._waiting: deque[Request] = deque()  # received, behind the one at work
         self._current: Request | None = None  # at work
         self._in_head = True
-        self._head_bytes = 0
+        self._head_bytes = 0  # of a head that is not complete yet
+        self._heads_read = 0
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._expects_continue = False
@@ -202,7 +203,7 @@ class Connection(asyncio.Protocol):
         """See asyncio.Protocol."""
         if self._finished:
             return  # lingering after a refusal: what still comes is thrown away
-        in_head = self._in_head
+        heads_read = self._heads_read
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -216,9 +217,11 @@ class Connection(asyncio.Protocol):
             if not self._finished:
                 self._refuse(400, f"The request is not valid HTTP/1.1: {error}.")
             return
-        if in_head and self._in_head:
+        if self._heads_read != heads_read or not self._in_head:
+            self._head_bytes = 0
+        else:
             self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES:
+            if self._head_bytes > MAX_HEAD_BYTES and not self._finished:
                 self._refuse(431, f"The request's head is longer than {MAX_HEAD_BYTES} bytes.")
         self._regulate()
 
@@ -226,7 +229,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         """A request's first byte."""
-        self._reading = Request()
+        self._reading = None if self._finished else Request()
         self._body = []
         self._body_bytes = 0
         self._expects_continue = False
@@ -251,7 +254,7 @@ class Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         """The head is read."""
         self._in_head = False
-        self._head_bytes = 0
+        self._heads_read += 1
         request = self._reading
         if request is None:
             return
@@ -305,8 +308,14 @@ class Connection(asyncio.Protocol):
         request = self._at_work()
         self._current = None
         self.on_gone = None
-        if not request.keep_alive or self._owner.closing:
+        if request.refused is not None:
             self._linger()
+            return
+        if not request.keep_alive or self._owner.closing:
+            self._finished = True
+            self._waiting.clear()
+            if self._transport is not None:
+                self._transport.close()
             return
         self._advance()
         self._regulate()
@@ -344,9 +353,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(data)
 
     def _linger(self) -> None:
-        """Close in an orderly way: closing with unread input would reset the connection under the answer."""
-        self._finished = True
-        self._waiting.clear()
+        """Close after a refusal: closing at once, with input unread, would reset the connection under the answer."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return

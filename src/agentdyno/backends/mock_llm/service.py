@@ -20,6 +20,7 @@ from agentdyno.contract.timing import parse
 
 CHAT_PATH = "/v1/chat/completions"
 _ERROR_TYPES = {400: "BadRequestError", 404: "NotFoundError", 405: "MethodNotAllowedError", 413: "BadRequestError"}
+_TIMER_ROUNDING_S = 0.0005  # uvloop's timers round to whole milliseconds; what is due within that is due
 _ROUTES = {
     CHAT_PATH: "POST",
     "/v1/models": "GET",
@@ -31,7 +32,7 @@ _ROUTES = {
 }
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Call:
     """One chat completion being served. Times are seconds on the monotonic clock.
 
@@ -206,12 +207,12 @@ class Service:
     def _stream(self, call: Call) -> None:
         """Send what is due by the call's absolute schedule; being late once does not shift what follows."""
         count = len(call.events)
-        interval_s = call.decode_s / (count - 1) if count > 1 else 0.0
-        if call.end_s > call.seated_s:
-            behind_s = time.monotonic() - call.first_s
-            due = count if behind_s >= call.decode_s else int(behind_s // interval_s) + 1
-        else:
+        interval_s = call.decode_s / max(1, count - 1)
+        since_first_s = time.monotonic() - call.first_s + _TIMER_ROUNDING_S
+        if since_first_s >= call.decode_s:
             due = count
+        else:
+            due = 0 if since_first_s < 0 else int(since_first_s // interval_s) + 1
         if due > call.sent:
             data = b"".join(call.events[call.sent : due])
             call.sent = due
