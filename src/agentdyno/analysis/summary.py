@@ -1,0 +1,39 @@
+"""One run's summary, recomputed from its raw files and nothing else."""
+
+from __future__ import annotations
+
+from agentdyno.analysis import figures
+from agentdyno.analysis.run_data import RunData
+from agentdyno.analysis.verdict import generator, is_overloaded, verdict
+from agentdyno.contract.phases import Phase
+from agentdyno.contract.summary import Ledger, SpanLedger, Summary
+
+
+def summarise(data: RunData) -> Summary:
+    """Every figure of the run, and the verdict on them."""
+    manifest, requests = data.manifest, data.requests
+    counted = len(requests) > 0 if requests is not None else False
+    load = figures.load(requests, manifest.plan.rate) if requests is not None and counted else None
+    latencies = figures.latencies(requests) if requests is not None and counted else None
+    ledger = figures.ledger(requests) if requests is not None and counted else Ledger()
+    return Summary(
+        run_id=manifest.run_id,
+        framework=manifest.framework,
+        scenario=manifest.workload.scenario,
+        workload_hash=manifest.workload_hash,
+        backend=manifest.backend,
+        load=load,
+        latency_ms=latencies,
+        goodput_rps=None if load is None else load.ok / data.window().seconds,
+        cpu_ms_per_request=figures.cpu_ms_per_request(data),
+        cold_start_ms=manifest.cold_start_ms,
+        memory_mb=figures.memory(data),
+        gc=figures.gc(data),
+        loop_lag_ms=figures.loop_lag(data),
+        phases_ms={phase.value: None for phase in Phase},
+        ledger=ledger,
+        spans=SpanLedger(),
+        generator=generator(data, load),
+        overloaded=None if load is None else is_overloaded(load),
+        verdict=verdict(data, load, latencies, ledger),
+    )

@@ -1,0 +1,171 @@
+"""The verdict: every reason for which a run's figures cannot be trusted, each as a code and a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from agentdyno.analysis.figures import cpu_seconds, lateness_ms, mean_in_flight
+from agentdyno.analysis.run_data import Requests, RunData
+from agentdyno.contract.proof import Stage
+from agentdyno.contract.run import BackendStage, Finding, Outcome, Reason, Verdict
+from agentdyno.contract.summary import Generator, Latencies, Latency, Ledger, Load
+
+LATE_MS = 10.0
+LATE_SHARE_MAX = 0.01
+LATE_ALWAYS_ALLOWED = 2  # so that one hiccup among a few dozen arrivals does not void a short run
+GENERATOR_CPU_MAX_PERCENT = 85.0
+LITTLE_TOLERANCE = 0.10
+LITTLE_FLOOR = 0.5  # mean requests in flight below which 10 % is within the reading error
+OVERLOAD_SHARE = 0.01
+_NOTES = frozenset({Reason.OVERLOADED, Reason.FEW_SAMPLES, Reason.NOT_PINNED})
+
+
+def verdict(data: RunData, load: Load | None, latency: Latencies | None, ledger: Ledger) -> Verdict:
+    """Put together what the rig saw happen and what the records say."""
+    findings = list(data.manifest.findings)
+    if data.requests is not None and load is not None and latency is not None:
+        findings += _conservation(data, load)
+        findings += _generator(data, load)
+        findings += _success(data, load)
+        findings += _order("intended", latency.intended)
+        findings += _order("service", latency.service)
+        findings += _little(data, data.requests)
+        findings += _work(data, load, ledger)
+        findings += _overload(load)
+        findings += _samples(latency.intended)
+    if data.manifest.cores.get("host") is None:
+        findings.append(Finding(Reason.NOT_PINNED, "The host had no core of its own; it shared with the load side."))
+    reasons = tuple(f for f in findings if f.code not in _NOTES)
+    return Verdict(not reasons, reasons, tuple(f for f in findings if f.code in _NOTES))
+
+
+def is_overloaded(load: Load) -> bool:
+    """More than 1 % of the arrivals were rejected, timed out or dropped: the framework did not keep up."""
+    return load.arrivals > 0 and load.rejected + load.timeout + load.dropped > OVERLOAD_SHARE * load.arrivals
+
+
+def generator(data: RunData, load: Load | None) -> Generator:
+    """The load side's own state: CPU of its busiest worker, and whether it kept its schedule."""
+    window_s = data.window().seconds
+    used = [end.cpu_s for end in data.manifest.workers if end.cpu_s is not None]
+    percent = max(used) / window_s * 100 if used and window_s > 0 else None
+    late_ok = None if data.requests is None or load is None else not list(_late(data.requests, load))
+    return Generator(cpu_percent=percent, lateness_ok=late_ok, workers=data.manifest.plan.workers)
+
+
+def _conservation(data: RunData, load: Load) -> Iterator[Finding]:
+    plan = data.manifest.plan
+    due = int(np.floor(plan.rate * plan.duration_s + 1e-9))
+    counted = load.ok + load.failed + load.timeout + load.rejected + load.dropped
+    if load.arrivals != counted:
+        text = f"{load.arrivals} arrivals, but their outcomes add up to {counted}."
+        yield Finding(Reason.NOT_CONSERVED, text)
+    if load.arrivals != due:
+        text = f"The schedule has {due} arrivals in the measured stage; {load.arrivals} are on record."
+        yield Finding(Reason.NOT_CONSERVED, text)
+    requests = data.requests
+    if requests is not None and len(set(requests.numbers("index"))) != len(requests):
+        yield Finding(Reason.NOT_CONSERVED, "Some arrivals are on record twice.")
+
+
+def _late(requests: Requests, load: Load) -> Iterator[Finding]:
+    late = lateness_ms(requests, requests.stage(Stage.MEASURE))
+    count = int((late > LATE_MS).sum())
+    if count > max(LATE_SHARE_MAX * load.arrivals, LATE_ALWAYS_ALLOWED):
+        text = (
+            f"{count} of {load.arrivals} arrivals were sent more than {LATE_MS:g} ms after their time "
+            f"(at most {late.max():.0f} ms): the load generator, or its core, was too busy."
+        )
+        yield Finding(Reason.GENERATOR_LATE, text)
+
+
+def _generator(data: RunData, load: Load) -> Iterator[Finding]:
+    if data.requests is not None:
+        yield from _late(data.requests, load)
+    percent = generator(data, load).cpu_percent
+    if percent is not None and percent > GENERATOR_CPU_MAX_PERCENT:
+        text = f"A load worker used {percent:.0f} % of a core; above {GENERATOR_CPU_MAX_PERCENT:g} % it measures itself. Use more WORKERS."
+        yield Finding(Reason.GENERATOR_CPU, text)
+
+
+def _success(data: RunData, load: Load) -> Iterator[Finding]:
+    if load.ok == 0:
+        most = next(iter(load.failure_reasons.items()), None)
+        why = f" Most often: {most[0]} ({most[1]} times)." if most else ""
+        yield Finding(Reason.NO_SUCCESS, f"Not one of {load.arrivals} arrivals came back verified.{why}")
+
+
+def _order(which: str, latency: Latency) -> Iterator[Finding]:
+    known = [v for v in (latency.p50, latency.p90, latency.p95, latency.p99, latency.p999, latency.max) if v is not None]
+    if known != sorted(known):
+        yield Finding(Reason.PERCENTILE_ORDER, f"The percentiles of the {which} latency are out of order.")
+
+
+def _little(data: RunData, requests: Requests) -> Iterator[Finding]:
+    """L = lambda W: the live integral of in-flight requests against the sum of the recorded times."""
+    areas = [end.in_flight_area_s for end in data.manifest.workers]
+    if not areas or any(area is None for area in areas):
+        return
+    live = sum(area for area in areas if area is not None) / data.window().seconds
+    recorded = mean_in_flight(requests, data.window())
+    if abs(live - recorded) > max(LITTLE_TOLERANCE * max(live, recorded), LITTLE_FLOOR * LITTLE_TOLERANCE):
+        text = (
+            f"Counted live, {live:.2f} requests were in flight on average; by their recorded times {recorded:.2f}. "
+            "By Little's law they must agree within 10 %."
+        )
+        yield Finding(Reason.LITTLES_LAW, text)
+
+
+def _work(data: RunData, load: Load, ledger: Ledger) -> Iterator[Finding]:
+    manifest = data.manifest
+    if load.ok == 0:
+        return
+    if ledger.tool_calls is not None and ledger.tool_calls != manifest.expected_tool_calls:
+        text = f"{ledger.tool_calls:.2f} tool calls a request; the scenario asks for {manifest.expected_tool_calls}."
+        yield Finding(Reason.WORK_DIFFERS, text)
+    expected = manifest.expected_llm_calls
+    if expected is not None and ledger.llm_calls is not None and ledger.llm_calls != expected:
+        text = f"{ledger.llm_calls:.2f} LLM calls a request; the adapter declares {expected}."
+        yield Finding(Reason.WORK_DIFFERS, text)
+    yield from _wire(data, load)
+
+
+def _wire(data: RunData, load: Load) -> Iterator[Finding]:
+    """The host's own count of LLM calls against what the backend served, where every request was answered."""
+    stats = data.backend.stats if data.backend is not None else None
+    if stats is None or data.requests is None or load.ok != load.arrivals:
+        return
+    served = stats.stages.get(Stage.MEASURE.letter, BackendStage())
+    rows = data.requests.stage(Stage.MEASURE) & data.requests.outcome(Outcome.OK)
+    for column, count in (
+        ("llm_calls", served.calls),
+        ("prompt_bytes", served.prompt_bytes),
+        ("prompt_tokens", served.prompt_tokens),
+        ("completion_tokens", served.completion_tokens),
+    ):
+        counted = np.nansum(data.requests.numbers(column)[rows])
+        if counted != count:
+            text = f"The host counted {counted:.0f} {column.replace('_', ' ')}; the backend served {count}."
+            yield Finding(Reason.WORK_DIFFERS, text)
+
+
+def _overload(load: Load) -> Iterator[Finding]:
+    if is_overloaded(load):
+        text = (
+            f"The framework did not keep up: of {load.arrivals} arrivals {load.ok} were answered, "
+            f"{load.rejected} rejected, {load.timeout} timed out, {load.dropped} dropped. Latency is of the answered ones."
+        )
+        yield Finding(Reason.OVERLOADED, text)
+
+
+def _samples(latency: Latency) -> Iterator[Finding]:
+    missing = [
+        name
+        for name, value in (("p90", latency.p90), ("p95", latency.p95), ("p99", latency.p99), ("p99.9", latency.p999))
+        if value is None
+    ]
+    if missing and latency.n:
+        text = f"{latency.n} samples are too few for {', '.join(missing)}, left out rather than guessed."
+        yield Finding(Reason.FEW_SAMPLES, text)

@@ -1,0 +1,60 @@
+"""The load side's processes: one Locust, or a coordinator with several workers."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from agentdyno.contract.proof import KEY_VARIABLE
+from agentdyno.contract.run import LoadPlan
+from agentdyno.rig.environments import ROOT
+from agentdyno.rig.processes import Child
+
+LOCUSTFILE = ROOT / "locustfiles" / "constant.py"
+
+
+def start_load(
+    plan: LoadPlan, host_url: str, records: Path, key: bytes, cores: frozenset[int] | None, log: Callable[[str], Path]
+) -> list[Child]:
+    """Start it; the first of the children ends when the whole schedule is done.
+
+    records: the folder for the workers' JSON lines. log: the log file for a role.
+    """
+    environment = {KEY_VARIABLE: key.hex()}
+
+    def child(role: str, *extra: str) -> Child:
+        command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", *_arguments(plan, records)]
+        command += ["--host", host_url, *extra]
+        return Child(role, command, log=log(role), cores=cores, environment=environment)
+
+    if plan.workers == 1:
+        return [child("generator")]
+    port = str(_free_port())
+    master = child("coordinator", "--master", "--master-bind-port", port, "--expect-workers", str(plan.workers))
+    workers = [child(f"generator-{n}", "--worker", "--master-port", port) for n in range(plan.workers)]
+    return [master, *workers]
+
+
+def _arguments(plan: LoadPlan, records: Path) -> list[str]:
+    options = {
+        "rate": f"{plan.rate!r}",
+        "warmup": f"{plan.warmup_s!r}",
+        "duration": f"{plan.duration_s!r}",
+        "cooldown": f"{plan.cooldown_s!r}",
+        "request-timeout": f"{plan.timeout_s!r}",
+        "max-in-flight": str(plan.max_in_flight),
+        "seed": str(plan.seed),
+        "scenario": plan.scenario,
+        "plan-workers": str(plan.workers),
+        "records": str(records),
+    }
+    return [word for name, value in options.items() for word in (f"--{name}", value)]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

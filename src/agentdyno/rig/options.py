@@ -1,0 +1,197 @@
+"""What a bench is asked to do, from the words a user writes to checked values."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from agentdyno.contract.proof import STEPS
+from agentdyno.contract.quantities import parse_duration_s, parse_rate_rps
+from agentdyno.contract.run import LoadPlan
+from agentdyno.contract.scenario import SCENARIOS, BackendTiming, Workload
+from agentdyno.contract.timing import parse as parse_distribution
+
+API_KEY_VARIABLES = ("AGENTDYNO_LLM_API_KEY", "OPENAI_API_KEY")
+MOCK = "mock"
+MOCK_MODEL = "agentdyno-mock"
+_MAX_WORKERS = 64
+
+
+class OptionError(ValueError):
+    """An option that cannot be meant; the text says which, what was given and what is accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A named load: rate and times in words."""
+
+    rate: str
+    duration: str
+    warmup: str
+
+
+PROFILES = {
+    "default": Profile(rate="200", duration="60s", warmup="10s"),
+    "standard": Profile(rate="200", duration="10m", warmup="30s"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOptions:
+    """One run. backend_url None: the scripted mock. admission None: off. api_key never leaves this process but in
+    the host's environment.
+    """
+
+    framework: str
+    plan: LoadPlan
+    workload: Workload
+    profile: str
+    out: Path
+    admission: int | None
+    backend_url: str | None
+    model: str
+    api_key: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """The options as they were written; None: not given."""
+
+    framework: str
+    rate: str | None = None
+    duration: str | None = None
+    warmup: str | None = None
+    cooldown: str | None = None
+    workers: str | None = None
+    timeout: str | None = None
+    profile: str | None = None
+    out: str | None = None
+    admission: str | None = None
+    scenario: str | None = None
+    seed: str | None = None
+    backend: str | None = None
+    model: str | None = None
+    max_in_flight: str | None = None
+    ttft: str | None = None
+    tps: str | None = None
+    tokens: str | None = None
+    seats: str | None = None
+    tool_latency: str | None = None
+
+
+def read(words: Words, environ: Mapping[str, str] = os.environ) -> BenchOptions:
+    """Check every option. Raises OptionError with a sentence for the first that cannot be meant."""
+    profile = _one_of("PROFILE", words.profile or "default", tuple(PROFILES))
+    preset = PROFILES[profile]
+    scenario = _one_of("SCENARIO", words.scenario or "chain", tuple(SCENARIOS))
+    seed = _whole("SEED", words.seed or "1", 0, 2**63 - 1)
+    plan = LoadPlan(
+        rate=_rate(words.rate or preset.rate),
+        warmup_s=_seconds("WARMUP", words.warmup or preset.warmup, zero=True),
+        duration_s=_seconds("DURATION", words.duration or preset.duration),
+        cooldown_s=_seconds("COOLDOWN", words.cooldown or "1s", zero=True),
+        timeout_s=_seconds("TIMEOUT", words.timeout or "10s"),
+        max_in_flight=_whole("MAX_IN_FLIGHT", words.max_in_flight or "1000", 1, 100_000),
+        seed=seed,
+        scenario=scenario,
+        workers=_whole("WORKERS", words.workers or "1", 1, _MAX_WORKERS),
+    )
+    if plan.rate * plan.duration_s < 1:
+        raise OptionError(f"RATE={plan.rate:g} over DURATION={plan.duration_s:g} s makes no arrival: raise one of them.")
+    backend_url = _backend(words.backend or MOCK)
+    key = next((environ[name] for name in API_KEY_VARIABLES if environ.get(name)), None)
+    return BenchOptions(
+        framework=words.framework,
+        plan=plan,
+        workload=Workload(scenario=scenario, seed=seed, timing=_timing(words)),
+        profile=profile,
+        out=Path(words.out or "runs"),
+        admission=None if words.admission == "off" else _whole("ADMISSION", words.admission or "64", 1, 100_000),
+        backend_url=backend_url,
+        model=_model(words.model, backend_url),
+        api_key=key if backend_url is not None else None,
+    )
+
+
+def _model(model: str | None, backend_url: str | None) -> str:
+    if backend_url is not None and not model:
+        raise OptionError("A backend of your own needs MODEL=name: the model to ask it for.")
+    return model or MOCK_MODEL
+
+
+def _backend(text: str) -> str | None:
+    if text == MOCK:
+        return None
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise OptionError(f"BACKEND={text!r} is neither `{MOCK}` nor an http(s) URL such as http://127.0.0.1:8001/v1.")
+    if parts.username or parts.password:
+        raise OptionError(f"BACKEND must not carry a key: put it into the environment as {API_KEY_VARIABLES[0]}.")
+    return text.rstrip("/")
+
+
+def _timing(words: Words) -> BackendTiming:
+    seats = None if words.seats is None else _whole("SEATS", words.seats, 1, 1_000_000)
+    default = BackendTiming()
+    return BackendTiming(
+        ttft_ms=_distribution("TTFT", words.ttft) or default.ttft_ms,
+        tokens_per_s=_distribution("TPS", words.tps) or default.tokens_per_s,
+        answer_tokens=_distribution("TOKENS", words.tokens) or default.answer_tokens,
+        max_num_seqs=seats,
+        tool_latency_ms=_tool_latency(words.tool_latency),
+    )
+
+
+def _tool_latency(text: str | None) -> dict[str, str]:
+    """`const:20` for all three, or `order_status=const:20,resolution=exp:50`."""
+    if text is None:
+        return {}
+    names = [step.tool for step in STEPS]
+    if "=" not in text:
+        return dict.fromkeys(names, _distribution("TOOL_LATENCY", text) or "")
+    found = {}
+    for part in text.split(","):
+        name, _, words = part.partition("=")
+        found[_one_of("TOOL_LATENCY's tool", name, tuple(names))] = _distribution("TOOL_LATENCY", words) or ""
+    return found
+
+
+def _distribution(name: str, text: str | None) -> str | None:
+    """A bare number is a constant."""
+    if text is None:
+        return None
+    words = f"const:{text}" if text.replace(".", "", 1).isdigit() else text
+    try:
+        parse_distribution(words)
+    except ValueError as error:
+        raise OptionError(f"{name}: {error}") from error
+    return words
+
+
+def _seconds(name: str, text: str, *, zero: bool = False) -> float:
+    try:
+        return parse_duration_s(text, allow_zero=zero)
+    except ValueError as error:
+        raise OptionError(f"{name}: {error}") from error
+
+
+def _rate(text: str) -> float:
+    try:
+        return parse_rate_rps(text)
+    except ValueError as error:
+        raise OptionError(f"RATE: {error}") from error
+
+
+def _whole(name: str, text: str, least: int, most: int) -> int:
+    if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
+        raise OptionError(f"{name}={text!r} is not a whole number from {least} to {most}.")
+    return int(text)
+
+
+def _one_of(name: str, text: str, known: tuple[str, ...]) -> str:
+    if text not in known:
+        raise OptionError(f"{name}={text!r} is not known; there are: {', '.join(known)}.")
+    return text
