@@ -14,6 +14,7 @@ Shapes (all lower-case hex but for the prefix)::
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
@@ -21,6 +22,9 @@ from hashlib import blake2b
 KEY_BYTES = 16
 _MAC_BYTES = 8
 _TAG_BYTES = 4
+KEY_VARIABLE = "AGENTDYNO_PROOF_KEY"
+# Public, so that a host and a load generator started by hand agree without any set-up. A run of the rig has its own.
+DEVELOPMENT_KEY = b"agentdyno-public"
 
 
 class Stage(StrEnum):
@@ -60,6 +64,19 @@ STEP_BY_TOOL: dict[str, Step] = {step.tool: step for step in STEPS}
 
 class ProofError(ValueError):
     """A reference that no correct run of the tools could have produced; the text says which."""
+
+
+def key_from_environment(environ: Mapping[str, str]) -> bytes:
+    """The proof key that KEY_VARIABLE holds in hex, or DEVELOPMENT_KEY when it is unset or empty.
+
+    Raises ProofError with a sentence (which never quotes the value) when it is not a key.
+    """
+    text = environ.get(KEY_VARIABLE, "")
+    if not text:
+        return DEVELOPMENT_KEY
+    if not re.fullmatch(f"[0-9a-fA-F]{{{2 * KEY_BYTES}}}", text):
+        raise ProofError(f"{KEY_VARIABLE} must be {2 * KEY_BYTES} hex digits; it has {len(text)} characters.")
+    return bytes.fromhex(text)
 
 
 def order_id(seed: int, stage: Stage, index: int) -> str:
