@@ -5,7 +5,7 @@ PYTEST_ARGS ?=
 
 # Options of the bench: each one that is set is passed on, MAX_IN_FLIGHT=64 as --max-in-flight=64.
 BENCH_OPTIONS := RATE DURATION WARMUP COOLDOWN WORKERS TIMEOUT PROFILE OUT ADMISSION SCENARIO SEED BACKEND MODEL \
-    MAX_IN_FLIGHT STREAM TTFT TPS TOKENS SEATS TOOL_LATENCY TRACES
+    MAX_IN_FLIGHT TTFT TPS TOKENS SEATS TOOL_LATENCY
 
 # Nothing of make's own on stdout: a program's last line stays the last.
 MAKEFLAGS += --no-print-directory
@@ -51,7 +51,7 @@ help:
 #:   ADMISSION=64         requests the host takes at once, or off
 #:   SCENARIO=chain       or parallel
 #:   BACKEND=mock         or an OpenAI-compatible URL, with MODEL=name (the key from the environment)
-#:   STREAM TTFT TPS TOKENS SEATS TOOL_LATENCY TRACES   see agentdyno bench --help
+#:   TTFT TPS TOKENS SEATS TOOL_LATENCY   see agentdyno bench --help
 #:   OUT=runs             the folder for run folders
 #:   PYTHON=python3       the Python that environments are made with
 #:

@@ -78,6 +78,47 @@ def write_locks(
     return ExitCode.VALID
 
 
+def _option(text: str) -> typer.models.OptionInfo:
+    return typer.Option(help=text, show_default=False)
+
+
+@app.command(
+    "bench",
+    epilog="Examples:\n\n"
+    "- `agentdyno bench lightagent`: 200 requests a second for a minute\n"
+    "- `agentdyno bench langchain --rate 10 --duration 30s --warmup 5s`\n"
+    "- `agentdyno bench bare --ttft lognormal:120:0.4 --tps 80 --seats 64`: an LLM that takes its time",
+)
+def bench_framework(
+    name: Annotated[str, typer.Argument(help="A framework, as `list` shows it.")],
+    rate: Annotated[str | None, _option("Arrivals a second: 200, 0.5, 12000/min. Default 200.")] = None,
+    duration: Annotated[str | None, _option("Measured time: 60s, 10m, 1m30s. Default 60s.")] = None,
+    warmup: Annotated[str | None, _option("Load before it that is left out. Default 10s.")] = None,
+    cooldown: Annotated[str | None, _option("Load after it that is left out. Default 1s.")] = None,
+    workers: Annotated[str | None, _option("Load generator processes. Default 1.")] = None,
+    timeout: Annotated[str | None, _option("When a request is given up. Default 10s.")] = None,
+    profile: Annotated[str | None, _option("`standard` is 200/s over 10m with 30s of warm-up.")] = None,
+    out: Annotated[str | None, _option("Where run folders go. Default runs.")] = None,
+    admission: Annotated[str | None, _option("Requests the host takes at once, or off. Default 64.")] = None,
+    scenario: Annotated[str | None, _option("chain (default) or parallel.")] = None,
+    seed: Annotated[str | None, _option("What orders, sessions and draws are made from. Default 1.")] = None,
+    backend: Annotated[str | None, _option("mock (default) or an OpenAI-compatible URL ending in /v1.")] = None,
+    model: Annotated[str | None, _option("The model to ask such a backend for.")] = None,
+    max_in_flight: Annotated[str | None, _option("Per worker; arrivals beyond it are dropped. Default 1000.")] = None,
+    ttft: Annotated[str | None, _option("Mock: ms to the first token, a number or a distribution. Default 0.")] = None,
+    tps: Annotated[str | None, _option("Mock: tokens a second, 0 for no decode time. Default 0.")] = None,
+    tokens: Annotated[str | None, _option("Mock: length of the answer in tokens. Default 64.")] = None,
+    seats: Annotated[str | None, _option("Mock: requests it serves at once; the rest queues. Default: all.")] = None,
+    tool_latency: Annotated[str | None, _option("ms: 20, or order_status=20,resolution=exp:50. Default 0.")] = None,
+) -> int:
+    """Measure one framework; the run folder's path is the last line on stdout."""
+    from agentdyno.rig.bench import bench
+    from agentdyno.rig.options import Words
+
+    words = {key: value for key, value in locals().items() if key in Words.__dataclass_fields__}
+    return bench(Words(framework=name, **words))
+
+
 @app.command("new")
 def new_adapter(name: Annotated[str, typer.Argument(help="Lower case, digits, dashes: my-framework.")]) -> int:
     """Make adapters/NAME: an adapter that works as it is, with marks where the framework goes."""
@@ -109,7 +150,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; a user's mistake is a sentence on stderr and 2."""
     try:
         code = app(args=list(arguments) or ["--help"], prog_name="agentdyno", standalone_mode=False)
-    except (typer.TyperException, AdapterError, SetupError) as error:
+    except (typer.TyperException, ValueError, SetupError) as error:
         said = error.format_message() if isinstance(error, typer.TyperException) else str(error)
         sys.stderr.write(f"agentdyno: {said}\n")
         return ExitCode.USAGE

@@ -96,8 +96,10 @@ class RunData:
     backend: Backend | None
 
     def window(self) -> Window:
-        """From the plan: warm-up's end to the end of the measured stage."""
-        plan = self.manifest.plan
+        """As the load workers kept it, or from the plan when none lived to say."""
+        workers, plan = self.manifest.workers, self.manifest.plan
+        if workers:
+            return Window(workers[0].measure_start_ns / 1e6, workers[0].measure_end_ns / 1e6)
         return Window(plan.warmup_s * 1000, (plan.warmup_s + plan.duration_s) * 1000)
 
     def window_ns(self) -> tuple[int, int] | None:
@@ -109,11 +111,14 @@ class RunData:
         return t0 + int(window.start_ms * 1e6), t0 + int(window.end_ms * 1e6)
 
 
-def read_run(path: Path) -> RunData:
-    """Read a run folder. Raises DataError when its manifest is missing or a file is broken."""
+def read_run(path: Path, manifest: Manifest | None = None) -> RunData:
+    """Read a run folder. manifest: in place of its manifest.json, which a full disk may have kept from being written.
+
+    Raises DataError when the manifest is missing or a file is broken.
+    """
     return RunData(
         path=path,
-        manifest=_read_json(path / "manifest.json", Manifest),
+        manifest=manifest or _read_json(path / "manifest.json", Manifest),
         requests=_requests(path),
         resources=_table(path / "resources.parquet"),
         gc=_table(path / "gc.parquet"),

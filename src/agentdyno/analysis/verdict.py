@@ -56,8 +56,7 @@ def generator(data: RunData, load: Load | None) -> Generator:
 
 
 def _conservation(data: RunData, load: Load) -> Iterator[Finding]:
-    plan = data.manifest.plan
-    due = int(np.floor(plan.rate * plan.duration_s + 1e-9))
+    due = data.manifest.scheduled[Stage.MEASURE.value]
     counted = load.ok + load.failed + load.timeout + load.rejected + load.dropped
     if load.arrivals != counted:
         text = f"{load.arrivals} arrivals, but their outcomes add up to {counted}."

@@ -103,6 +103,7 @@ class Second(msgspec.Struct, frozen=True):
 class WorkerEnd(msgspec.Struct, frozen=True):
     """What a worker knows only at its end.
 
+    t0_monotonic_ns: the schedule's origin on the worker's machine's monotonic clock.
     in_flight_area_s: the integral of its in-flight count over the measurement window, kept live (for Little's
     law). measure_start_ns, measure_end_ns: that window on the record's clock. cpu_s: the worker process's own
     CPU over the window. finished: the whole schedule was followed.
@@ -110,6 +111,7 @@ class WorkerEnd(msgspec.Struct, frozen=True):
 
     worker: int
     finished: bool
+    t0_monotonic_ns: int
     in_flight_area_s: float | None
     measure_start_ns: int
     measure_end_ns: int

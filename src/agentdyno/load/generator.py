@@ -257,6 +257,7 @@ class Generator:
             WorkerEnd(
                 worker=self._worker,
                 finished=finished and self._failure is None,
+                t0_monotonic_ns=self._t0_ns,
                 in_flight_area_s=self._tally.in_flight.area_s(now_ns),
                 measure_start_ns=self.schedule.measure_start_ns,
                 measure_end_ns=self.schedule.measure_end_ns,

@@ -56,6 +56,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     workload: Workload
     workload_hash: str
     plan: LoadPlan
+    scheduled: dict[str, int]
     profile: str | None = None
     admission: int | None = None
     expected_llm_calls: int | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from agentdyno.contract.proof import KEY_VARIABLE
 from agentdyno.contract.run import LoadPlan
 from agentdyno.rig.environments import ROOT
-from agentdyno.rig.processes import Child
+from agentdyno.rig.processes import Child, free_port
 
 LOCUSTFILE = ROOT / "locustfiles" / "constant.py"
 
@@ -31,7 +30,7 @@ def start_load(
 
     if plan.workers == 1:
         return [child("generator")]
-    port = str(_free_port())
+    port = str(free_port())
     master = child("coordinator", "--master", "--master-bind-port", port, "--expect-workers", str(plan.workers))
     workers = [child(f"generator-{n}", "--worker", "--master-port", port) for n in range(plan.workers)]
     return [master, *workers]
@@ -52,9 +51,3 @@ def _arguments(plan: LoadPlan, records: Path) -> list[str]:
     }
     return [word for name, value in options.items() for word in (f"--{name}", value)]
 
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -23,6 +23,10 @@ _PR_SET_PDEATHSIG = 1
 class ChildFailed(RuntimeError):
     """A child process that did not start, died, or did not become ready; the text says which and shows its log."""
 
+    def __init__(self, role: str, text: str) -> None:
+        super().__init__(text)
+        self.role = role
+
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment every child gets: a few harmless variables, no proxies, no Python switches, then `extra`."""
@@ -37,6 +41,14 @@ def listening_socket() -> socket.socket:
     listener.bind(("127.0.0.1", 0))
     listener.listen(_BACKLOG)
     return listener
+
+
+def free_port() -> int:
+    """A loopback port that is free now, for a program that cannot be given a socket."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 class Child:
@@ -72,7 +84,7 @@ class Child:
                     preexec_fn=_die_with_parent(),
                 )
             except OSError as error:
-                raise ChildFailed(f"The {role} cannot be started: {command[0]}: {error.strerror}.") from error
+                raise ChildFailed(role, f"The {role} cannot be started: {command[0]}: {error.strerror}.") from error
         self.started_ns = time.monotonic_ns()
         if cores and hasattr(os, "sched_setaffinity"):
             try:
@@ -99,11 +111,11 @@ class Child:
         while True:
             check()
             if self.exit_code() is not None:
-                raise ChildFailed(f"The {self.role} {self.describe_exit()} before it was ready.{self.log_tail()}")
+                raise ChildFailed(self.role, f"The {self.role} {self.describe_exit()} before it was ready.{self.log_tail()}")
             if answers(url, timeout_s=1.0):
                 return (time.monotonic_ns() - self.started_ns) / 1e9
             if time.monotonic() > deadline:
-                raise ChildFailed(f"The {self.role} was not ready within {timeout_s:g} s.{self.log_tail()}")
+                raise ChildFailed(self.role, f"The {self.role} was not ready within {timeout_s:g} s.{self.log_tail()}")
             time.sleep(0.02)
 
     def describe_exit(self) -> str:

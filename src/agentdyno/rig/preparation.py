@@ -1,0 +1,57 @@
+"""What is known before a run starts: the first version of its manifest."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+from agentdyno.contract.adapter import Variant
+from agentdyno.contract.proof import Stage
+from agentdyno.contract.scenario import SCENARIOS
+from agentdyno.contract.summary import Framework
+from agentdyno.load.schedule import Schedule
+from agentdyno.record.manifest import Manifest, machine_facts, source_commit
+from agentdyno.rig.cores import CorePlan
+from agentdyno.rig.environments import ROOT, Environment, facts, normalised, rig_environment
+from agentdyno.rig.options import BenchOptions
+
+
+def first_manifest(
+    options: BenchOptions, variant: Variant, environment: Environment, cores: CorePlan, run_id: str
+) -> Manifest:
+    """The manifest of a run that is about to start. Raises SetupError when the environment is not there."""
+    built = facts(environment)
+    rig = facts(rig_environment())
+    schedule = Schedule(options.plan)
+    version = built.distributions.get(normalised(variant.distribution)) if variant.distribution else None
+    return Manifest(
+        run_id=run_id,
+        commit=source_commit(ROOT),
+        started_utc=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=sys.argv[1:],
+        framework=Framework(variant.name, version, variant.approach, variant.plans_with),
+        workload=options.workload,
+        workload_hash=options.workload.hash(),
+        plan=options.plan,
+        scheduled={stage.value: schedule.count(stage) for stage in Stage},
+        profile=options.profile,
+        admission=options.admission,
+        expected_llm_calls=_expected_llm_calls(options, variant),
+        expected_tool_calls=SCENARIOS[options.plan.scenario].tool_calls,
+        backend={"kind": "mock" if options.backend_url is None else "openai", "model": options.model},
+        machine=machine_facts(),
+        environment=asdict(built),
+        rig_environment={"lock_sha256": rig.lock_sha256, "python": rig.python},
+        cores={
+            "host": sorted(cores.host) if cores.host else None,
+            "rest": sorted(cores.rest) if cores.rest else None,
+        },
+    )
+
+
+def _expected_llm_calls(options: BenchOptions, variant: Variant) -> int | None:
+    """What the adapter declares is for the chain; with all tools in one turn there is one planning call at most."""
+    if variant.llm_calls is None or not SCENARIOS[options.plan.scenario].parallel:
+        return variant.llm_calls
+    return min(variant.llm_calls, 2)

@@ -1,0 +1,267 @@
+"""The life of a run: prepare, start, warm up, measure, drain, collect, check, write."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from agentdyno.analysis.run_data import read_run
+from agentdyno.analysis.summary import summarise
+from agentdyno.contract.adapter import AdapterFolder, Variant
+from agentdyno.contract.proof import KEY_BYTES
+from agentdyno.contract.run import ExitCode, Finding, Reason
+from agentdyno.contract.summary import Summary
+from agentdyno.load.records import DISK_FULL_EXIT
+from agentdyno.record.folder import RunFolder
+from agentdyno.record.manifest import Status
+from agentdyno.record.processes import default_reader
+from agentdyno.record.sampler import Sampler
+from agentdyno.rig import cores
+from agentdyno.rig.collect import ask_backend, ask_host, keep_records
+from agentdyno.rig.environments import ROOT, adapter_environment, check
+from agentdyno.rig.load import start_load
+from agentdyno.rig.options import BenchOptions
+from agentdyno.rig.preparation import first_manifest
+from agentdyno.rig.processes import Child, ChildFailed
+from agentdyno.rig.progress import LiveLoad, say
+from agentdyno.rig.servers import Backend, Host, WrongAnswer, first_answer, start_backend, start_host
+
+_POLL_S = 0.2
+_LOAD_START_S = 30.0
+_HOST_GRACE_S = 12.0
+_OTHER_GRACE_S = 6.0
+
+
+class Interrupted(Exception):
+    """Ctrl-C or SIGTERM reached the rig."""
+
+
+class RunStopped(Exception):
+    """The run cannot go on; the finding says why."""
+
+    def __init__(self, reason: Reason, text: str) -> None:
+        super().__init__(text)
+        self.finding = Finding(reason, text)
+
+
+class Run:
+    """One run of one framework, from an empty folder to a verdict. Use once."""
+
+    def __init__(self, options: BenchOptions, adapter: AdapterFolder, variant: Variant, folder: RunFolder) -> None:
+        self.folder = folder
+        self._options = options
+        self._adapter = adapter
+        self._variant = variant
+        self._environment = adapter_environment(adapter.path)
+        self._cores = cores.plan()
+        self._key = secrets.token_bytes(KEY_BYTES)
+        self._children: list[Child] = []
+        self._load: list[Child] = []
+        self._backend: Backend | None = None
+        self._host: Host | None = None
+        self._sampler = Sampler(folder.raw / "resources.jsonl")
+        self._manifest = first_manifest(options, variant, self._environment, self._cores, folder.run_id)
+
+    def run(self) -> tuple[Summary, ExitCode]:
+        """Live through it. Whatever happens, the children are ended and what was measured is kept and judged."""
+        status = Status.FAILED
+        with _signals(_interrupt):
+            try:
+                self.folder.write_json("manifest.json", self._manifest)
+                self._measure()
+                status = Status.FINISHED
+            except (Interrupted, KeyboardInterrupt):
+                status = Status.INTERRUPTED
+                self._note(Reason.INTERRUPTED, "The run was interrupted before its end.")
+            except RunStopped as stopped:
+                self._manifest.findings.append(stopped.finding)
+            except WrongAnswer as error:
+                self._note(Reason.NO_SUCCESS, str(error) + (self._host.child.log_tail() if self._host else ""))
+            except ChildFailed as error:
+                self._note(_CHILD_REASONS.get(error.role, Reason.RIG_FAILED), str(error))
+            except OSError as error:
+                self._note(_disk_or_rig(error), _cannot("The rig could not go on", error))
+        with _signals(_ignore):
+            return self._conclude(status)
+
+    # up to the end of the load
+
+    def _measure(self) -> None:
+        manifest, options = self._manifest, self._options
+        self._refuse_changed_environment()
+        manifest.calibration["before"] = cores.calibrate(self._cores.host)
+        with self._timed("start"):
+            self._backend = start_backend(
+                options, self._cores.rest, self.folder.log("backend"), on_start=self._children.append
+            )
+            say(f"{self._variant.name}: starting")
+            self._host = start_host(
+                self._environment.python,
+                self._adapter,
+                self._variant,
+                options,
+                backend_url=self._backend.url,
+                key=self._key,
+                cores=self._cores.host,
+                log=self.folder.log("host"),
+                on_start=self._children.append,
+            )
+            manifest.cold_start_ms = self._host.cold_start_ms
+            manifest.first_answer_ms = first_answer(self._host.url, options, self._key)
+        say(f"{self._variant.name}: ready after {manifest.cold_start_ms / 1000:.1f} s, first answer verified")
+        reading = default_reader().read(self._host.child.pid, detailed=False)
+        manifest.rss_idle_bytes = reading.rss_bytes if reading is not None else None
+        self._start_sampler()
+        with self._timed("load"):
+            self._follow_load(self._host)
+
+    def _refuse_changed_environment(self) -> None:
+        differences = check(self._environment)
+        if differences:
+            again = f"Rebuild it: rm -r {self._environment.path.relative_to(ROOT)}, and run this again."
+            raise RunStopped(Reason.ENVIRONMENT_DIFFERS, " ".join([*differences[:5], again]))
+
+    def _start_sampler(self) -> None:
+        self._sampler.watch("rig", os.getpid())
+        if self._host is not None:
+            self._sampler.watch("host", self._host.child.pid)
+        if self._backend is not None and self._backend.child is not None:
+            self._sampler.watch("backend", self._backend.child.pid)
+        self._sampler.start()
+
+    def _follow_load(self, host: Host) -> None:
+        plan = self._options.plan
+        self._load = start_load(plan, host.url, self.folder.raw, self._key, self._cores.rest, self.folder.log)
+        self._children += self._load
+        for child in self._load:
+            self._sampler.watch("generator", child.pid)
+        total_s = plan.warmup_s + plan.duration_s + plan.cooldown_s
+        deadline = time.monotonic() + _LOAD_START_S + total_s + plan.timeout_s
+        live = LiveLoad(self.folder.raw, total_s)
+        try:
+            while self._load[0].exit_code() is None:
+                live.show()
+                self._check_servers()
+                if time.monotonic() > deadline:
+                    raise RunStopped(Reason.GENERATOR_DIED, f"The load generator did not end.{self._load[0].log_tail()}")
+                time.sleep(_POLL_S)
+        finally:
+            live.end()
+        self._check_load()
+
+    def _check_servers(self) -> None:
+        backend = self._backend
+        for child, reason in (
+            (self._host.child if self._host else None, Reason.HOST_FAILED),
+            (backend.child if backend else None, Reason.BACKEND_FAILED),
+        ):
+            if child is not None and child.exit_code() is not None:
+                text = f"The {child.role} {child.describe_exit()} in the middle of the run.{child.log_tail()}"
+                raise RunStopped(reason, text)
+        if backend is not None and backend.stalled():
+            self._note(Reason.BACKEND_FAILED, "The backend stalled: it missed three health checks in a row.")
+        if self._sampler.failure is not None:
+            raise self._sampler.failure
+
+    def _check_load(self) -> None:
+        first = self._load[0]
+        if first.exit_code() == DISK_FULL_EXIT:
+            raise RunStopped(Reason.DISK_FULL, f"The load generator could not write its records.{first.log_tail()}")
+        if first.exit_code() != 0:
+            raise RunStopped(Reason.GENERATOR_DIED, f"The load generator {first.describe_exit()}.{first.log_tail()}")
+
+    # the end
+
+    def _conclude(self, status: Status) -> tuple[Summary, ExitCode]:
+        manifest = self._manifest
+        manifest.status = status
+        manifest.proof_key = self._key.hex()
+        try:
+            with self._timed("end"):
+                self._end_children()
+                manifest.calibration["after"] = cores.calibrate(self._cores.host)
+            keep_records(self.folder, manifest)
+        except OSError as error:
+            self._fail_at_end(error)
+        try:
+            self.folder.write_json("manifest.json", manifest)
+            summary = summarise(read_run(self.folder.path))
+            self.folder.write_json("summary.json", summary)
+            if manifest.status is not Status.FAILED or not self._kept_raw():
+                self.folder.drop_raw()
+        except OSError as error:
+            self._fail_at_end(error)
+            summary = summarise(read_run(self.folder.path, manifest=manifest))
+        if manifest.status is Status.INTERRUPTED:
+            return summary, ExitCode.INTERRUPTED
+        return summary, ExitCode.VALID if summary.verdict.valid else ExitCode.INVALID_RUN
+
+    def _kept_raw(self) -> bool:
+        """Whether the raw lines must stay, because the parquet files could not be written whole."""
+        return not (self.folder.path / "requests.parquet").exists()
+
+    def _fail_at_end(self, error: OSError) -> None:
+        self._manifest.status = Status.FAILED
+        self._note(_disk_or_rig(error), _cannot("Not everything could be written", error))
+
+    def _end_children(self) -> None:
+        """The load first, so that it can flush; then ask the servers; then end them."""
+        try:
+            for child in self._load:
+                child.stop(_OTHER_GRACE_S)
+            self._sampler.stop()
+            if self._host is not None:
+                ask_host(self.folder, self._host.child, self._host.url, self._manifest)
+            ask_backend(self.folder, self._backend, self._manifest)
+        finally:
+            for child in reversed(self._children):
+                child.stop(_HOST_GRACE_S if child.role == "host" else _OTHER_GRACE_S)
+
+    def _note(self, reason: Reason, text: str) -> None:
+        self._manifest.findings.append(Finding(reason, text))
+
+    @contextmanager
+    def _timed(self, part: str) -> Iterator[None]:
+        begin = time.monotonic()
+        try:
+            yield
+        finally:
+            self._manifest.stage_seconds[part] = round(time.monotonic() - begin, 3)
+
+
+_CHILD_REASONS = {"host": Reason.HOST_FAILED, "backend": Reason.BACKEND_FAILED, "generator": Reason.GENERATOR_DIED}
+
+
+def _disk_or_rig(error: OSError) -> Reason:
+    return Reason.DISK_FULL if error.errno in (errno.ENOSPC, errno.EDQUOT) else Reason.RIG_FAILED
+
+
+def _cannot(what: str, error: OSError) -> str:
+    where = f" ({error.filename})" if error.filename else ""
+    advice = " Make room and run it again." if _disk_or_rig(error) is Reason.DISK_FULL else ""
+    return f"{what}: {error.strerror or error}{where}.{advice}"
+
+
+@contextmanager
+def _signals(handler: signal._HANDLER) -> Iterator[None]:
+    """SIGINT and SIGTERM go to `handler` within."""
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise Interrupted
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    say("Already ending: the children are being stopped and the folder written.")

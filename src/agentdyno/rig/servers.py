@@ -1,0 +1,168 @@
+"""The two servers of a run: the backend and the host, started and ready."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import HTTPError
+
+import msgspec
+
+from agentdyno.contract.adapter import AdapterFolder, Variant
+from agentdyno.contract.invoke import INVOKE_PATH
+from agentdyno.contract.proof import KEY_VARIABLE, Stage, order_id
+from agentdyno.contract.run import BackendStats, Outcome
+from agentdyno.contract.scenario import SCENARIOS
+from agentdyno.host.serve import API_KEY_VARIABLE
+from agentdyno.load.verify import judge
+from agentdyno.record.manifest import Backend as BackendRecord
+from agentdyno.rig.options import BenchOptions
+from agentdyno.rig.processes import Child, answers, fetch, free_port, listening_socket
+
+BACKEND_READY_S = 30.0
+HOST_READY_S = 120.0
+FIRST_ANSWER_INDEX = 2**40  # an order of the warm-up that no schedule reaches
+_FIRST_ANSWER_TIMEOUT_S = 60.0
+_FETCH_TIMEOUT_S = 10.0
+_HEALTH_EVERY_S = 1.0
+_HEALTH_MISSES = 3
+
+
+class WrongAnswer(RuntimeError):
+    """The host's first answer is not what the scenario asks for; the text says how."""
+
+
+@dataclass(slots=True)
+class Backend:
+    """The LLM side of a run. child None: a server of the user's own, which keeps no stats for us."""
+
+    kind: str
+    url: str
+    model: str
+    child: Child | None
+    _misses: int = 0
+    _next_check: float = 0.0
+
+    def stalled(self) -> bool:
+        """True once, when the mock has missed several health checks in a row; at most one check a second."""
+        if self.child is None or self._misses >= _HEALTH_MISSES or time.monotonic() < self._next_check:
+            return False
+        alive = answers(self._root + "/health", timeout_s=1.0)
+        self._next_check = time.monotonic() + _HEALTH_EVERY_S
+        self._misses = 0 if alive else self._misses + 1
+        return self._misses == _HEALTH_MISSES
+
+    def record(self) -> BackendRecord:
+        """What it says of itself now. Raises OSError when it does not answer."""
+        stats = None
+        if self.child is not None:
+            stats = msgspec.json.decode(fetch(self._root + "/stats", _FETCH_TIMEOUT_S), type=BackendStats)
+        return BackendRecord(kind=self.kind, model=self.model, stats=stats)
+
+    @property
+    def _root(self) -> str:
+        return self.url.removesuffix("/v1")
+
+
+def start_backend(
+    options: BenchOptions,
+    cores: frozenset[int] | None,
+    log: Path,
+    on_start: Callable[[Child], None] = lambda _: None,
+) -> Backend:
+    """The scripted mock in a process of its own, ready; or the user's URL as it is. Raises ChildFailed."""
+    if options.backend_url is not None:
+        return Backend("openai", options.backend_url, options.model, None)
+    with listening_socket() as listener:
+        port = listener.getsockname()[1]
+        command = [sys.executable, "-m", "agentdyno.backends.mock_llm", "--fd", str(listener.fileno())]
+        command += ["--scenario", options.plan.scenario, "--seed", str(options.plan.seed)]
+        command += ["--model", options.model, "--timing", msgspec.json.encode(options.workload.timing).decode()]
+        child = Child("backend", command, log=log, cores=cores, inherit=listener)
+    on_start(child)
+    url = f"http://127.0.0.1:{port}"
+    child.wait_ready(f"{url}/health", BACKEND_READY_S)
+    return Backend("mock", f"{url}/v1", options.model, child)
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A ready host process. cold_start_ms: from its spawn to its first ready answer."""
+
+    child: Child
+    url: str
+    cold_start_ms: float
+
+
+def start_host(
+    python: Path,
+    adapter: AdapterFolder,
+    variant: Variant,
+    options: BenchOptions,
+    *,
+    backend_url: str,
+    key: bytes,
+    cores: frozenset[int] | None,
+    log: Path,
+    offline: bool = False,
+    on_start: Callable[[Child], None] = lambda _: None,
+) -> Host:
+    """Start the host of one adapter and wait until it is ready. Raises ChildFailed with the log's last lines.
+
+    on_start: told of the child as soon as there is one, so that it can be ended whatever comes.
+    """
+    environment = {**variant.env, KEY_VARIABLE: key.hex()}
+    if options.api_key is not None:
+        environment[API_KEY_VARIABLE] = options.api_key
+    settings = ["--llm", backend_url, "--model", options.model]
+    settings += ["--workload", msgspec.json.encode(options.workload).decode()]
+    settings += ["--admission", "off" if options.admission is None else str(options.admission)]
+    if variant.command is not None:
+        port = free_port()
+        environment |= {"PORT": str(port), "AGENTDYNO_LLM_URL": backend_url, "AGENTDYNO_LLM_MODEL": options.model}
+        command = [str(adapter.path / variant.command[0]), *variant.command[1:]]
+        child = Child("host", command, log=log, cores=cores, environment=environment)
+    else:
+        with listening_socket() as listener:
+            port = listener.getsockname()[1]
+            command = [str(python), "-m", "agentdyno.host", "--fd", str(listener.fileno())]
+            command += ["--adapter", str(adapter.path), "--variant", variant.name, *settings]
+            command += ["--offline"] if offline else []
+            child = Child("host", command, log=log, cores=cores, environment=environment, inherit=listener)
+    on_start(child)
+    url = f"http://127.0.0.1:{port}"
+    return Host(child, url, child.wait_ready(f"{url}/healthz", HOST_READY_S) * 1000)
+
+
+def first_answer(host_url: str, options: BenchOptions, key: bytes) -> float:
+    """Send one request and check its answer in full; returns how long it took, ms.
+
+    A host that answers wrongly is so told apart at once, in words, instead of after a minute of load.
+    Raises WrongAnswer.
+    """
+    plan = options.plan
+    scenario = SCENARIOS[plan.scenario]
+    order = order_id(plan.seed, Stage.WARMUP, FIRST_ANSWER_INDEX)
+    timeout_ms = int(_FIRST_ANSWER_TIMEOUT_S * 1000)
+    request = scenario.request(plan.seed, Stage.WARMUP, FIRST_ANSWER_INDEX, timeout_ms)
+    sent = msgspec.json.encode(request)
+    begin = time.monotonic()
+    try:
+        body = fetch(host_url + INVOKE_PATH, _FIRST_ANSWER_TIMEOUT_S, method="POST", body=sent)
+        status = 200
+    except HTTPError as error:
+        status, body = error.code, error.read()
+    except OSError as error:
+        raise WrongAnswer(f"The first request got no answer: {error}.") from error
+    elapsed_ms = (time.monotonic() - begin) * 1000
+    judged = judge(status, body, order, key, scenario)
+    if judged.outcome is not Outcome.OK:
+        said = body[:300].decode("utf-8", "replace")
+        raise WrongAnswer(
+            f"The first request was not answered rightly ({judged.reason}): status {status}, body {said!r}."
+        )
+    return elapsed_ms
+
