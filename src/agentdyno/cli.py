@@ -128,7 +128,9 @@ def new_adapter(name: Annotated[str, typer.Argument(help="Lower case, digits, da
     return ExitCode.VALID
 
 
-@app.command("mock-llm", context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
+@app.command(
+    "mock-llm", context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+)
 def mock_llm(context: typer.Context) -> int:
     """Serve the scripted mock LLM; `agentdyno mock-llm --help` lists its own options."""
     from agentdyno.backends.mock_llm import main as serve

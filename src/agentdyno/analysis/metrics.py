@@ -60,7 +60,9 @@ METRICS: tuple[Metric, ...] = (
         "service_p99", "Service time p99", "ms", Better.LOWER, "latency_ms.service.p99", "As p99, from the actual send."
     ),
     Metric("rss_peak", "Memory peak (RSS)", "MB", Better.LOWER, "memory_mb.rss_peak", "The kernel's high-water mark."),
-    Metric("pss_peak", "Memory peak (PSS)", "MB", Better.LOWER, "memory_mb.pss_peak", "The largest sample, one a second."),
+    Metric(
+        "pss_peak", "Memory peak (PSS)", "MB", Better.LOWER, "memory_mb.pss_peak", "The largest sample, one a second."
+    ),
     Metric("rss_idle", "Memory idle (RSS)", "MB", Better.LOWER, "memory_mb.rss_idle", "Ready, one request answered."),
     Metric(
         "gc_pause_total",

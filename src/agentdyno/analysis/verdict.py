@@ -97,7 +97,9 @@ def _success(data: RunData, load: Load) -> Iterator[Finding]:
 
 
 def _order(which: str, latency: Latency) -> Iterator[Finding]:
-    known = [v for v in (latency.p50, latency.p90, latency.p95, latency.p99, latency.p999, latency.max) if v is not None]
+    known = [
+        v for v in (latency.p50, latency.p90, latency.p95, latency.p99, latency.p999, latency.max) if v is not None
+    ]
     if known != sorted(known):
         yield Finding(Reason.PERCENTILE_ORDER, f"The percentiles of the {which} latency are out of order.")
 

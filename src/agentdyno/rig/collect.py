@@ -52,6 +52,3 @@ def keep_records(folder: RunFolder, manifest: Manifest) -> None:
         manifest.t0_monotonic_ns = min(end.t0_monotonic_ns for end in manifest.workers)
     folder.write_requests(folder.requests())
     folder.write_resources(folder.samples())
-
-
-

@@ -33,7 +33,16 @@ _STAMP_FORMAT = 1
 _HEARTBEAT_S = 10.0
 _LOG_TAIL_LINES = 12
 # Settings that would make pip install elsewhere or from sources, whatever we ask of it.
-_UNWANTED = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_NO_BINARY", "PIP_CONSTRAINT")
+_UNWANTED = (
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "PIP_TARGET",
+    "PIP_PREFIX",
+    "PIP_ROOT",
+    "PIP_USER",
+    "PIP_NO_BINARY",
+    "PIP_CONSTRAINT",
+)
 
 
 class SetupError(RuntimeError):
@@ -184,7 +193,9 @@ def facts(environment: Environment) -> Facts:
     """The facts of a ready environment, with the distributions as they are now. Raises SetupError when not ready."""
     stamp = read_stamp(environment)
     if stamp is None:
-        raise SetupError(f"The environment of {environment.name} is not built. Run: make env FRAMEWORK={environment.name}")
+        raise SetupError(
+            f"The environment of {environment.name} is not built. Run: make env FRAMEWORK={environment.name}"
+        )
     installed = installed_distributions(environment)
     return Facts(stamp.python, stamp.lock_sha256, len(installed), stamp.disk_mb, installed)
 
@@ -304,7 +315,9 @@ class _Build:
         # Some distributions ship files that are no Python of this version; they are in the log and do no harm.
         modes = ["-q", "-j", "0", "--invalidation-mode", "timestamp"]
         folder = str(self.environment.site_packages)
-        self.command("compile to bytecode", [str(self.environment.python), "-m", "compileall", *modes, folder], may_fail=True)
+        self.command(
+            "compile to bytecode", [str(self.environment.python), "-m", "compileall", *modes, folder], may_fail=True
+        )
 
     def stamp(self, digest: str) -> None:
         environment = self.environment

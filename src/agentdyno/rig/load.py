@@ -50,4 +50,3 @@ def _arguments(plan: LoadPlan, records: Path) -> list[str]:
         "records": str(records),
     }
     return [word for name, value in options.items() for word in (f"--{name}", value)]
-

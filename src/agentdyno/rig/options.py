@@ -100,7 +100,9 @@ def read(words: Words, environ: Mapping[str, str] = os.environ) -> BenchOptions:
         workers=_whole("WORKERS", words.workers or "1", 1, _MAX_WORKERS),
     )
     if plan.rate * plan.duration_s < 1:
-        raise OptionError(f"RATE={plan.rate:g} over DURATION={plan.duration_s:g} s makes no arrival: raise one of them.")
+        raise OptionError(
+            f"RATE={plan.rate:g} over DURATION={plan.duration_s:g} s makes no arrival: raise one of them."
+        )
     backend_url = _backend(words.backend or MOCK)
     key = next((environ[name] for name in API_KEY_VARIABLES if environ.get(name)), None)
     return BenchOptions(

@@ -111,7 +111,9 @@ class Child:
         while True:
             check()
             if self.exit_code() is not None:
-                raise ChildFailed(self.role, f"The {self.role} {self.describe_exit()} before it was ready.{self.log_tail()}")
+                raise ChildFailed(
+                    self.role, f"The {self.role} {self.describe_exit()} before it was ready.{self.log_tail()}"
+                )
             if answers(url, timeout_s=1.0):
                 return (time.monotonic_ns() - self.started_ns) / 1e9
             if time.monotonic() > deadline:

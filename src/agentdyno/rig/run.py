@@ -149,7 +149,9 @@ class Run:
                 live.show()
                 self._check_servers()
                 if time.monotonic() > deadline:
-                    raise RunStopped(Reason.GENERATOR_DIED, f"The load generator did not end.{self._load[0].log_tail()}")
+                    raise RunStopped(
+                        Reason.GENERATOR_DIED, f"The load generator did not end.{self._load[0].log_tail()}"
+                    )
                 time.sleep(_POLL_S)
         finally:
             live.end()

@@ -165,4 +165,3 @@ def first_answer(host_url: str, options: BenchOptions, key: bytes) -> float:
             f"The first request was not answered rightly ({judged.reason}): status {status}, body {said!r}."
         )
     return elapsed_ms
-
