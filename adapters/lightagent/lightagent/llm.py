@@ -68,9 +68,8 @@ class ChatClient:
                 headers=self._headers,
                 timeout=aiohttp.ClientTimeout(total=self._timeout_s),
                 trust_env=False,
-                # What an LLM's server has no use for costs CPU in each call: cookies and these headers.
+                # An LLM's server sets no cookies, and looking for some costs CPU in each call.
                 cookie_jar=aiohttp.DummyCookieJar(),
-                skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding"),
             )
         return self._session
 
