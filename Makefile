@@ -7,8 +7,6 @@ PYTEST_ARGS ?=
 BENCH_OPTIONS := RATE DURATION WARMUP COOLDOWN WORKERS TIMEOUT PROFILE OUT ADMISSION SCENARIO SEED BACKEND MODEL \
     MAX_IN_FLIGHT TTFT TPS TOKENS SEATS TOOL_LATENCY
 
-# Nothing of make's own on stdout: a program's last line stays the last.
-MAKEFLAGS += --no-print-directory
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help setup env list bench verify compare selfcheck new lock test lint format clean distclean
@@ -57,6 +55,7 @@ help:
 #:
 #: Exit codes of .venv/bin/agentdyno: 0 valid, 1 gate failed, 2 usage, 3 invalid run, 130 interrupted.
 #: make itself exits with 2 on any failure and names the exact code: "make: *** [...] Error 3".
+#: From another folder use make -s -C, or make adds a line of its own after the program's last.
 
 setup:
 	@command -v "$(PYTHON)" >/dev/null || { \

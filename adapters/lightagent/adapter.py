@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
-from agentdyno.host.border import planning
-
 import lightagent
 from agentdyno.contract.adapter import LlmEndpoint, Tool
 from agentdyno.contract.invoke import InvokeRequest
 from agentdyno.contract.proof import ORDER_PATTERN, STEPS, TOKEN_PATTERN
 from agentdyno.contract.scenario import SCENARIOS
+from agentdyno.host.border import planning
 from lightagent import FromInput, FromStep, LlmPlanner, Planner, StateMachinePlanner, Step
 
 

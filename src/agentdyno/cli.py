@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -32,6 +32,10 @@ app = typer.Typer(
 Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Frameworks, as `list` shows them.")]
 
 
+# For a command that hands its arguments to another parser.
+_PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
 @app.callback()
 def _root() -> None:
     """Commands of the rig."""
@@ -52,7 +56,8 @@ def build_environments(
     everything: Annotated[bool, typer.Option("--all", help="Every adapter folder's.")] = False,
 ) -> int:
     """Make environments ready, each from its lock; one that is up to date takes no time."""
-    from agentdyno.rig.environments import adapter_environment, ensure
+    from agentdyno.rig.building import ensure
+    from agentdyno.rig.environments import adapter_environment
 
     for folder in _folders(names, everything, "agentdyno env langchain, or agentdyno env --all"):
         ensure(adapter_environment(folder))
@@ -66,7 +71,8 @@ def write_locks(
 ) -> int:
     """Resolve requirements into locks: all of them, or those named (`rig` is the rig's own)."""
     from agentdyno.rig import locks
-    from agentdyno.rig.environments import adapter_environment, rig_environment, say
+    from agentdyno.rig.building import say
+    from agentdyno.rig.environments import adapter_environment, rig_environment
 
     wanted = [(rig_environment(), locks.rig_requirements())] if not names or RIG in names else []
     frameworks = [name for name in names or [] if name != RIG]
@@ -78,7 +84,7 @@ def write_locks(
     return ExitCode.VALID
 
 
-def _option(text: str) -> typer.models.OptionInfo:
+def _option(text: str) -> Any:
     return typer.Option(help=text, show_default=False)
 
 
@@ -128,14 +134,12 @@ def new_adapter(name: Annotated[str, typer.Argument(help="Lower case, digits, da
     return ExitCode.VALID
 
 
-@app.command(
-    "mock-llm", context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-)
+@app.command("mock-llm", add_help_option=False, context_settings=_PASS_ON)
 def mock_llm(context: typer.Context) -> int:
     """Serve the scripted mock LLM; `agentdyno mock-llm --help` lists its own options."""
-    from agentdyno.backends.mock_llm import main as serve
+    from agentdyno.backends.mock_llm.cli import main as serve
 
-    return serve(context.args) or ExitCode.VALID
+    return serve(context.args, prog="agentdyno mock-llm")
 
 
 def _folders(names: Sequence[str] | None, everything: bool, example: str = "") -> list[Path]:

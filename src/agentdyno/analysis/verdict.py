@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from agentdyno.analysis.figures import cpu_seconds, lateness_ms, mean_in_flight
+from agentdyno.analysis.figures import lateness_ms, mean_in_flight
 from agentdyno.analysis.run_data import Requests, RunData
 from agentdyno.contract.proof import Stage
 from agentdyno.contract.run import BackendStage, Finding, Outcome, Reason, Verdict
@@ -85,7 +85,10 @@ def _generator(data: RunData, load: Load) -> Iterator[Finding]:
         yield from _late(data.requests, load)
     percent = generator(data, load).cpu_percent
     if percent is not None and percent > GENERATOR_CPU_MAX_PERCENT:
-        text = f"A load worker used {percent:.0f} % of a core; above {GENERATOR_CPU_MAX_PERCENT:g} % it measures itself. Use more WORKERS."
+        text = (
+            f"A load worker used {percent:.0f} % of a core; above {GENERATOR_CPU_MAX_PERCENT:g} % it measures itself. "
+            "Use more WORKERS."
+        )
         yield Finding(Reason.GENERATOR_CPU, text)
 
 
@@ -156,7 +159,8 @@ def _overload(load: Load) -> Iterator[Finding]:
     if is_overloaded(load):
         text = (
             f"The framework did not keep up: of {load.arrivals} arrivals {load.ok} were answered, "
-            f"{load.rejected} rejected, {load.timeout} timed out, {load.dropped} dropped. Latency is of the answered ones."
+            f"{load.rejected} rejected, {load.timeout} timed out, {load.dropped} dropped. "
+            "Latency is of the answered ones."
         )
         yield Finding(Reason.OVERLOADED, text)
 

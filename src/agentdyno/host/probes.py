@@ -57,7 +57,7 @@ class Probes:
         """What was seen so far."""
         gc_events = list(zip(*[iter(self._gc)] * _GC_FIELDS, strict=True))
         loop_events = list(zip(*[iter(self._loop)] * _LOOP_FIELDS, strict=True))
-        return ProbeReport(gc_events, loop_events, self._lost)  # type: ignore[arg-type]
+        return ProbeReport(gc_events, loop_events, self._lost)
 
     def _on_gc(self, phase: str, info: dict[str, Any]) -> None:
         if phase == "start":

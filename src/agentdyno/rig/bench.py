@@ -9,7 +9,8 @@ from rich.console import Console
 from agentdyno.contract.run import ExitCode
 from agentdyno.record.folder import RunFolder
 from agentdyno.report.terminal import print_summary
-from agentdyno.rig.environments import adapter_environment, ensure
+from agentdyno.rig.building import ensure
+from agentdyno.rig.environments import adapter_environment
 from agentdyno.rig.frameworks import resolve
 from agentdyno.rig.options import Words, read
 from agentdyno.rig.run import Run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from pathlib import Path
 
 from agentdyno.contract.adapter import AdapterError, AdapterFolder, Variant, find_variants
@@ -24,12 +25,18 @@ def resolve(name: str, root: Path = ROOT) -> tuple[AdapterFolder, Variant]:
     Raises UnknownFramework when there is none, AdapterError when an adapter folder breaks the rules.
     """
     variants = find_variants(adapters_root(root))
-    if name in variants:
-        return variants[name]
-    near = difflib.get_close_matches(name.lower(), variants, n=3, cutoff=0.5)
+    if name not in variants:
+        raise unknown(name, variants, root)
+    return variants[name]
+
+
+def unknown(name: str, known: Iterable[str], root: Path = ROOT) -> UnknownFramework:
+    """The error for a name that is not among `known`."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
     question = f" Did you mean {' or '.join(near)}?" if near else ""
-    there = ", ".join(sorted(variants)) or "none, in " + str(adapters_root(root))
-    raise UnknownFramework(f"There is no framework {name!r}.{question} There are: {there}.")
+    there = f"There are: {', '.join(names)}." if names else f"There are none in {adapters_root(root)}."
+    return UnknownFramework(f"There is no framework {name!r}.{question} {there}")
 
 
 def resolve_folder(name: str, root: Path = ROOT) -> Path:
@@ -41,7 +48,10 @@ def resolve_folder(name: str, root: Path = ROOT) -> Path:
     named = adapters_root(root) / name
     if "/" not in name and (named / "requirements.in").is_file():
         return named
-    return resolve(name, root)[0].path
+    variants = find_variants(adapters_root(root))
+    if name not in variants:
+        raise unknown(name, {*variants, *(folder.name for folder in all_folders(root))}, root)
+    return variants[name][0].path
 
 
 def all_folders(root: Path = ROOT) -> list[Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from agentdyno.contract.adapter import AdapterFolder, Variant, find_variants
-from agentdyno.rig.environments import ROOT, SetupError, adapter_environment, state
+from agentdyno.rig.environments import ROOT, adapter_environment, state
 from agentdyno.rig.frameworks import adapters_root
 from agentdyno.rig.locks import locked_version
 
@@ -24,8 +24,5 @@ def framework_table(root: Path = ROOT) -> str:
 def _row(folder: AdapterFolder, variant: Variant, root: Path) -> tuple[str, ...]:
     version = locked_version(folder.lock, variant.distribution) if variant.distribution else None
     calls = "any" if variant.llm_calls is None else str(variant.llm_calls)
-    try:
-        environment = str(state(adapter_environment(folder.path, root)))
-    except SetupError:
-        environment = "no lock"
+    environment = str(state(adapter_environment(folder.path, root))) if folder.lock.exists() else "no lock"
     return (variant.name, version or "-", variant.approach, variant.plans_with, calls, environment, variant.title)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 from agentdyno.contract.adapter import AdapterError, find_variants
@@ -13,6 +12,7 @@ from agentdyno.rig.locks import adapter_requirements, write_lock
 
 _TEMPLATE = Path(__file__).with_name("template")
 _PLACEHOLDER = "my-framework"
+_CLASS = "MyFramework"
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
@@ -33,13 +33,13 @@ def create(name: str, root: Path = ROOT) -> str:
     folder.mkdir(parents=True)
     for file in sorted(path for path in _TEMPLATE.iterdir() if path.is_file()):
         text = file.read_text(encoding="utf-8")
-        (folder / file.name).write_text(text.replace(_PLACEHOLDER, name), encoding="utf-8")
+        text = text.replace(_PLACEHOLDER, name).replace(_CLASS, "".join(part.capitalize() for part in name.split("-")))
+        (folder / file.name).write_text(text, encoding="utf-8")
     try:
         write_lock(adapter_environment(folder, root), adapter_requirements(folder, root))
         lock = ""
     except SetupError as error:
         lock = f"Its lock could not be made yet ({error}); when the index can be reached: make lock FRAMEWORK={name}\n"
-        shutil.rmtree(folder / "__pycache__", ignore_errors=True)
     return (
         f"Made {folder.relative_to(root)}, which works as it is. {lock}Next:\n"
         f"  make verify FRAMEWORK={name}     the conformance test, in words\n"

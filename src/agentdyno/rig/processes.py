@@ -12,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 LOG_TAIL_LINES = 15
@@ -87,10 +88,8 @@ class Child:
                 raise ChildFailed(role, f"The {role} cannot be started: {command[0]}: {error.strerror}.") from error
         self.started_ns = time.monotonic_ns()
         if cores and hasattr(os, "sched_setaffinity"):
-            try:
+            with suppress(ProcessLookupError):  # it has died already; whoever waits for it will say so
                 os.sched_setaffinity(self.pid, cores)
-            except ProcessLookupError:
-                pass  # it has died already; whoever waits for it will say so
 
     @property
     def pid(self) -> int:
@@ -141,10 +140,8 @@ class Child:
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal to its whole session; nothing happens when it is gone."""
-        try:
+        with suppress(ProcessLookupError):  # gone is what the caller wanted, or will find out
             os.killpg(self.pid, number)
-        except ProcessLookupError:
-            pass  # gone is what the caller wanted, or will find out
 
     def stop(self, grace_s: float) -> int:
         """SIGTERM, then after `grace_s` SIGKILL, to the whole session; returns its exit code."""

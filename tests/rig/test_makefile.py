@@ -1,0 +1,112 @@
+"""The Makefile passes on just the options that are set, whatever is in them, and adds nothing to stdout."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from agentdyno.rig.environments import ROOT
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """The Makefile beside a program that stands in for the command line: it shows what it was called with."""
+    shutil.copyfile(ROOT / "Makefile", tmp_path / "Makefile")
+    program = tmp_path / "program"
+    program.write_text(
+        "#!/usr/bin/env python3\nimport json, os, sys\nprint(json.dumps(sys.argv[1:]))\n"
+        "print('the last line')\nsys.exit(int(os.environ.get('CODE', '0')))\n"
+    )
+    program.chmod(0o755)
+    return tmp_path
+
+
+def make(project: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    outer = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "FRAMEWORK")
+    clean = {name: value for name, value in os.environ.items() if name not in outer and not name.startswith("MAKE_")}
+    command = ["make", "AGENTDYNO=./program", "PYTHON=true", *arguments]
+    return subprocess.run(command, cwd=project, env=clean | variables, capture_output=True, text=True, check=False)
+
+
+def passed(done: subprocess.CompletedProcess[str]) -> list[str]:
+    lines = done.stdout.splitlines()
+    assert lines[1:] == ["the last line"], done.stdout + done.stderr
+    arguments: list[str] = json.loads(lines[0])
+    return arguments
+
+
+def test_bench_passes_only_what_is_set(project: Path) -> None:
+    assert passed(make(project, "bench", "FRAMEWORK=bare")) == ["bench", "bare"]
+    done = make(project, "bench", "FRAMEWORK=bare", "RATE=50", "DURATION=10s", "MAX_IN_FLIGHT=8", "OUT=")
+    assert passed(done) == ["bench", "bare", "--rate=50", "--duration=10s", "--max-in-flight=8"]
+
+
+def test_every_option_has_its_flag(project: Path) -> None:
+    first = ("RATE", "DURATION", "WARMUP", "COOLDOWN", "WORKERS", "TIMEOUT", "PROFILE", "OUT", "ADMISSION", "SCENARIO")
+    then = ("SEED", "BACKEND", "MODEL", "MAX_IN_FLIGHT", "STREAM", "TTFT", "TPS", "TOKENS", "SEATS", "TOOL_LATENCY")
+    names = (*first, *then, "TRACES")
+    done = make(project, "bench", "FRAMEWORK=bare", *(f"{name}=x{name}" for name in names))
+    flags = [f"--{name.lower().replace('_', '-')}=x{name}" for name in names]
+    assert passed(done) == ["bench", "bare", *flags]
+
+
+@pytest.mark.parametrize(
+    "value", ["two words", "a;touch pwned", "$(touch pwned)", "`touch pwned`", "$HOME", "it's", 'a"b', "*", "-5", "a#b"]
+)
+def test_a_value_arrives_unharmed(project: Path, value: str) -> None:
+    assert passed(make(project, "-s", "bench", f"FRAMEWORK={value}", f"OUT={value}")) == [
+        "bench",
+        value,
+        f"--out={value}",
+    ]
+    assert not (project / "pwned").exists()
+
+
+def test_no_framework_is_a_sentence(project: Path) -> None:
+    for target in ("bench", "verify"):
+        done = make(project, target)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"make {target} needs a framework" in done.stderr
+    assert "make new needs a name" in make(project, "new").stderr
+
+
+@pytest.mark.parametrize("code", ["1", "3", "130"])
+def test_make_names_the_programs_exit_code(project: Path, code: str) -> None:
+    """make can only exit with 2 itself."""
+    done = make(project, "-s", "bench", "FRAMEWORK=bare", CODE=code)
+    assert done.returncode == 2
+    assert f"Error {code}" in done.stderr
+    assert done.stdout.splitlines()[-1] == "the last line"
+
+
+def test_from_another_folder_the_last_line_is_still_the_programs(project: Path) -> None:
+    done = make(project, "-s", "-C", str(project), "bench", "FRAMEWORK=bare")
+    assert done.stdout.splitlines()[-1] == "the last line"
+
+
+def test_the_other_targets(project: Path) -> None:
+    assert passed(make(project, "env")) == ["env", "--all"]
+    assert passed(make(project, "env", "FRAMEWORK=a b")) == ["env", "a b"]
+    assert passed(make(project, "lock")) == ["lock"]
+    assert passed(make(project, "lock", "FRAMEWORK=bare", "UPGRADE=1")) == ["lock", "--upgrade", "bare"]
+    assert passed(make(project, "new", "NAME=mine")) == ["new", "mine"]
+    assert passed(make(project, "verify", "FRAMEWORK=bare")) == ["verify", "bare"]
+    assert passed(make(project, "list")) == ["list"]
+
+
+def test_help_is_the_default_and_names_every_target_and_option(project: Path) -> None:
+    text = make(project).stdout
+    assert text == make(project, "help").stdout
+    makefile = (ROOT / "Makefile").read_text()
+    targets = makefile.partition(".PHONY: ")[2].partition("\n")[0].split()
+    options = makefile.partition("BENCH_OPTIONS := ")[2].partition("\n\n")[0].replace("\\", "").split()
+    assert [name for name in [*targets, *options] if name not in text and name != "help"] == []
+
+
+def test_a_python_that_is_not_there_is_a_sentence(project: Path) -> None:
+    done = make(project, "list", "PYTHON=no-such-python")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("There is no no-such-python here. AgentDyno needs Python 3.11 or newer")
