@@ -125,6 +125,16 @@ def bench_framework(
     return bench(Words(framework=name, **words))
 
 
+@app.command("verify")
+def verify_adapter(
+    name: Annotated[str, typer.Argument(help="A framework, as `list` shows it.")],
+) -> int:
+    """The conformance test of one adapter, in words: what it does right, and what is wrong."""
+    from agentdyno.rig.verification import verify_framework
+
+    return verify_framework(name)
+
+
 @app.command("new")
 def new_adapter(name: Annotated[str, typer.Argument(help="Lower case, digits, dashes: my-framework.")]) -> int:
     """Make adapters/NAME: an adapter that works as it is, with marks where the framework goes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -119,6 +120,9 @@ def _serve(host: Host, listener: socket.socket, *, asyncio_loop: bool) -> int:
         ws="none",
     )
     server = uvicorn.Server(config)
+    # uvicorn drains and then raises the signal again for whoever handled it before: a drained host ends with 0.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
     server.run(sockets=[listener])
     return 0 if server.started else 1
 

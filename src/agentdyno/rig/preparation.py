@@ -37,7 +37,7 @@ def first_manifest(
         scheduled={stage.value: schedule.count(stage) for stage in Stage},
         profile=options.profile,
         admission=options.admission,
-        expected_llm_calls=_expected_llm_calls(options, variant),
+        expected_llm_calls=expected_llm_calls(options, variant),
         expected_tool_calls=SCENARIOS[options.plan.scenario].tool_calls,
         backend={"kind": "mock" if options.backend_url is None else "openai", "model": options.model},
         machine=machine_facts(),
@@ -50,7 +50,7 @@ def first_manifest(
     )
 
 
-def _expected_llm_calls(options: BenchOptions, variant: Variant) -> int | None:
+def expected_llm_calls(options: BenchOptions, variant: Variant) -> int | None:
     """What the adapter declares is for the chain; with all tools in one turn there is one planning call at most."""
     if variant.llm_calls is None or not SCENARIOS[options.plan.scenario].parallel:
         return variant.llm_calls
