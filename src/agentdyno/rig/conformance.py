@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from urllib.error import HTTPError
 
@@ -118,7 +119,7 @@ def work_is_as_declared(rig: Rig) -> None:
     if usage.llm_calls != seen:
         raise NotConforming(
             f"The host's border saw {usage.llm_calls} LLM calls and the mock served {seen}: some go through an HTTP "
-            "client that the border does not wrap (it wraps aiohttp, httpx and httpx2), or outside the request's context."
+            "client that the border does not wrap (it wraps aiohttp, httpx, httpx2), or outside the request's context."
         )
     if usage.prompt_bytes != after.prompt_bytes - before.prompt_bytes:
         raise NotConforming("The prompt bytes at the host's border are not those that the mock received.")
@@ -264,14 +265,12 @@ def verify(adapter: AdapterFolder, variant: Variant) -> Iterator[Result]:
             try:
                 with _running(adapter, variant, scenario, timing, logs, backend_alive=alive) as rig:
                     for check in checks:
-                        yield _result(f"{check.__doc__} ({scenario})", lambda check=check, rig=rig: check(rig))
-                    yield _result(
-                        "SIGTERM ends it within 12 s, with exit code 0", lambda rig=rig: _ends(rig.host.child)
-                    )
+                        yield _result(f"{check.__doc__} ({scenario})", partial(check, rig))
+                    yield _result("SIGTERM ends it within 12 s, with exit code 0", partial(_ends, rig.host.child))
             except ChildFailed as error:
                 yield Result(f"starts and becomes ready ({scenario})", str(error))
                 return
-            yield _result("reaches out to nothing but loopback", lambda logs=logs: _stayed_home(logs / "host.log"))
+            yield _result("reaches out to nothing but loopback", partial(_stayed_home, logs / "host.log"))
 
 
 def _result(name: str, check: Callable[[], None]) -> Result:
