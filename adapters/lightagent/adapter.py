@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from itertools import pairwise
 
 import lightagent
 from agentdyno.contract.adapter import LlmEndpoint, Tool
@@ -42,8 +43,9 @@ class LightAgentLlm:
         self.agent.add_tool(_tool(tool))
 
     async def remove_tool(self, name: str) -> None:
-        """Stop offering a tool from the next request on."""
-        self.agent.remove_tool(name)
+        """Stop offering a tool from the next request on; it is no error when it is not offered."""
+        if name in self.agent.tools:
+            self.agent.remove_tool(name)
 
     async def close(self) -> None:
         """Close the agent's session."""
@@ -56,12 +58,10 @@ class LightAgent(LightAgentLlm):
     def planner(self, system_prompt: str) -> Planner:
         """The steps for what the system prompt asks for: all tools at once, or each with the token before."""
         at_once = any(it.parallel and it.system_prompt == system_prompt for it in SCENARIOS.values())
-        steps, before = [], None
-        for step in STEPS:
-            chained = before is not None and not at_once
-            source = FromStep(before, TOKEN_PATTERN) if chained else FromInput(ORDER_PATTERN)
+        steps = [Step(STEPS[0].tool, {"reference": FromInput(ORDER_PATTERN)})]
+        for before, step in pairwise(STEPS):
+            source = FromInput(ORDER_PATTERN) if at_once else FromStep(before.tool, TOKEN_PATTERN)
             steps.append(Step(step.tool, {"reference": source}))
-            before = step.tool
         return StateMachinePlanner(steps, planning=planning)
 
 

@@ -125,7 +125,8 @@ async def test_tools_go_and_come_back():
     scenario = SCENARIOS["chain"]
     async with started("lightagent-llm", scenario) as (adapter, llm, called):
         names = [step.tool for step in STEPS]
-        await adapter.remove_tool("resolution")
+        for _ in range(2):
+            await adapter.remove_tool("resolution")
         await adapter.add_tool(tools_for(False, called)[2])
         request = scenario.request(1, Stage.MEASURE, 0, 10_000)
         await adapter.invoke(request)

@@ -191,6 +191,13 @@ def test_events_of_several_lines_comments_and_other_fields():
     assert decoder.feed(b": c\n\nevent: x\nid: 1\ndata: a\ndata:b\ndata\n\ndata: c\n\n") == [b"a\nb", b"c"]
 
 
+def test_a_cut_between_cr_and_lf_does_not_end_an_event():
+    body = b"data: a\r\ndata: b\r\n\r\n"
+    for at in range(len(body) + 1):
+        decoder = SseDecoder()
+        assert decoder.feed(body[:at]) + decoder.feed(body[at:]) == [b"a\nb"]
+
+
 def test_an_endless_line_is_refused():
     decoder = SseDecoder()
     decoder.feed(b"x" * 4 * 1024 * 1024)
