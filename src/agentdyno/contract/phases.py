@@ -1,8 +1,11 @@
-"""The phases of a request, and the raw events from which the phase clock tiles it."""
+"""The phases of a request, and the one rule by which its time is tiled into them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 
 
 class Phase(StrEnum):
@@ -21,9 +24,48 @@ class Phase(StrEnum):
     FRAMEWORK = "framework"
 
 
-class EventKind(StrEnum):
-    """What the clock records at the borders that the host owns."""
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of a request that belongs to a phase; ns on any one clock."""
 
-    LLM = "llm"
-    TOOL = "tool"
-    PLANNING = "planning"
+    phase: Phase
+    start_ns: int
+    end_ns: int
+
+
+def phase_of_call(wants_tools: bool | None) -> Phase:
+    """plan when the answer asked for tools; reflect when it was the answer, or broke before it could say."""
+    return Phase.PLAN if wants_tools else Phase.REFLECT
+
+
+# Where two overlap (tools that run in parallel, a tool that starts before the answer's stream has ended) the time
+# goes to the first of these, so that it is never counted twice.
+_PRECEDENCE = (Phase.TOOL, Phase.PLAN, Phase.REFLECT)
+
+
+def tile(start_ns: int, end_ns: int, spans: Sequence[Span]) -> dict[Phase, int]:
+    """How long each phase took, ns; the six add up to end - start exactly.
+
+    spans: the plan, tool and reflect stretches of the request, in any order; what lies outside the request is cut
+    off. parse is the time before the first of them, respond the time after the last reflect if nothing follows
+    it, framework all other time that no stretch covers. Without any stretch everything is framework time.
+    """
+    inside = [
+        Span(s.phase, max(s.start_ns, start_ns), min(s.end_ns, end_ns))
+        for s in spans
+        if s.end_ns > start_ns and s.start_ns < end_ns
+    ]
+    took = dict.fromkeys(Phase, 0)
+    if not inside:
+        took[Phase.FRAMEWORK] = end_ns - start_ns
+        return took
+    first = min(s.start_ns for s in inside)
+    last = max(inside, key=lambda s: s.end_ns)
+    took[Phase.PARSE] = first - start_ns
+    after = Phase.RESPOND if last.phase is Phase.REFLECT else Phase.FRAMEWORK
+    took[after] += end_ns - last.end_ns
+    for begin, end in pairwise(sorted({s.start_ns for s in inside} | {s.end_ns for s in inside})):
+        running = {s.phase for s in inside if s.start_ns <= begin and s.end_ns >= end}
+        phase = next((p for p in _PRECEDENCE if p in running), Phase.FRAMEWORK)
+        took[phase] += end - begin
+    return took
