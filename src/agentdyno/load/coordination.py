@@ -23,7 +23,7 @@ from agentdyno.contract.proof import key_from_environment
 from agentdyno.contract.run import ExitCode, LoadPlan
 from agentdyno.load.connection import HostUrlError, Target
 from agentdyno.load.generator import Generator, OnRecord
-from agentdyno.load.options import records_folder
+from agentdyno.load.options import options_of, records_folder
 from agentdyno.load.records import DISK_FULL_EXIT, Records, RecordsError
 from agentdyno.load.schedule import NS_PER_S
 
@@ -185,7 +185,7 @@ class Session:
             self._follower.kill()
 
     def _generate(self, go: Go, came_ns: int, on_record: OnRecord) -> Done:
-        options = self._environment.parsed_options
+        options = options_of(self._environment)
         try:
             target = Target.parse(str(self._environment.host), INVOKE_PATH)
             key = key_from_environment(os.environ)

@@ -83,7 +83,6 @@ class Generator:
         self._t0_ns = 0
         self._flights: dict[int, Flight] = {}
         self._all_landed = Event()
-        self._ending = Event()
         self._failure: RecordsError | None = None
         self._tally = Tally(InFlight(self.schedule.measure_start_ns, self.schedule.measure_end_ns))
         self._cpu_s: float | None = None
@@ -123,10 +122,10 @@ class Generator:
             sampler.join()
             lost = len(self._flights)
         finally:
+            # Nothing here lets another greenlet run, so that a second kill cannot cut the ending short.
             alarm.close()
             sampler.kill(block=False)
-            self._ending.set()
-            reporter.join()
+            reporter.kill(block=False)
             self._end(finished=lost == 0)
             gc.unfreeze()
         return lost
@@ -230,7 +229,8 @@ class Generator:
 
     def _report(self) -> None:
         """Once a second, report what is live and write what there is; stop the run when that fails."""
-        while not self._ending.wait(1.0):
+        while True:
+            gevent.sleep(1.0)
             if self._records is None:
                 continue
             now_ns = self._now_ns()

@@ -6,6 +6,9 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+from locust.env import Environment
+from locust.event import EventHook
+
 from agentdyno.contract.quantities import parse_duration_s, parse_rate_rps
 from agentdyno.contract.run import LoadPlan
 from agentdyno.contract.scenario import SCENARIOS
@@ -13,6 +16,12 @@ from agentdyno.contract.scenario import SCENARIOS
 
 class OptionsError(ValueError):
     """The options make no plan; the text says which one and why."""
+
+
+def listen(hook: EventHook, handler: Callable[..., object]) -> None:
+    """Add a listener to one of Locust's events."""
+    add: Callable[..., object] = hook.add_listener
+    add(handler)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +44,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     # Failures are data: the records and the final table carry them. Progress is the rig's to show.
     parser.set_defaults(only_summary=True, loglevel="WARNING")
+
+
+def options_of(environment: Environment) -> argparse.Namespace:
+    """The parsed options; Locust has them from the start to the end of its process."""
+    options: argparse.Namespace | None = environment.parsed_options
+    if options is None:
+        raise RuntimeError("Locust has parsed no options")
+    return options
 
 
 def plan_of(options: argparse.Namespace) -> LoadPlan:

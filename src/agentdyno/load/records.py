@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import gevent
 import msgspec
+from gevent import monkey
 
 from agentdyno.contract.run import RequestRecord, Second, WorkerEnd
 
@@ -59,7 +61,8 @@ class _Lines:
             while view:
                 view = view[os.write(self._descriptor, view) :]
         except OSError as error:
-            os.ftruncate(self._descriptor, self._written_bytes)
+            with suppress(OSError):  # the failure to write is the one to tell
+                os.ftruncate(self._descriptor, self._written_bytes)
             raise _failure(self._path, error) from error
         self._written_bytes += len(lines)
 
@@ -80,6 +83,9 @@ class Records:
             raise _failure(folder, error) from error
         self._requests = _Lines(folder / f"requests-{worker}.jsonl")
         self._seconds = _Lines(folder / f"seconds-{worker}.jsonl")
+        self._failure: RecordsError | None = None
+        # A native lock, so that `close` can wait for the flush of a thread without letting another greenlet run.
+        self._writing = monkey.get_original("threading", "Lock")()
 
     def add(self, record: RequestRecord) -> None:
         """Keep a request record for the next flush."""
@@ -91,23 +97,41 @@ class Records:
 
     def flush(self) -> None:
         """Write what is kept, on a native thread: a busy disk must not delay an arrival. Raises RecordsError."""
-        gevent.get_hub().threadpool.apply(self._write, (self._requests.take(), self._seconds.take()))
+        failure = gevent.get_hub().threadpool.apply(self._try_to_write, (self._requests.take(), self._seconds.take()))
+        if failure is not None:
+            raise failure
 
     def close(self, end: WorkerEnd) -> None:
-        """Write what is kept and the end file, and close. Raises RecordsError."""
+        """Write what is kept and the end file, and close. Raises RecordsError. Lets no other greenlet run."""
         try:
             self._write(self._requests.take(), self._seconds.take())
             try:
                 self._end_path.write_bytes(_encode(end) + b"\n")
             except OSError as error:
+                self._end_path.unlink(missing_ok=True)  # no end file is honest, half a one is not
                 raise _failure(self._end_path, error) from error
         finally:
             self._requests.close()
             self._seconds.close()
 
     def _write(self, requests: bytes, seconds: bytes) -> None:
-        self._requests.write(requests)
-        self._seconds.write(seconds)
+        with self._writing:
+            if self._failure is not None:
+                raise self._failure  # what could not be written is gone, so what comes after it must not follow
+            try:
+                self._requests.write(requests)
+                self._seconds.write(seconds)
+            except RecordsError as error:
+                self._failure = error
+                raise
+
+    def _try_to_write(self, requests: bytes, seconds: bytes) -> RecordsError | None:
+        """As _write, but the failure is returned: gevent prints what is raised on one of its threads."""
+        try:
+            self._write(requests, seconds)
+        except RecordsError as error:
+            return error
+        return None
 
 
 def _failure(path: Path, error: OSError) -> RecordsError:

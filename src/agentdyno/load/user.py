@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable
 from typing import ClassVar
 
 import gevent
 import msgspec
 from locust import LoadTestShape, User, task
 from locust.env import Environment
-from locust.event import EventHook, Events
+from locust.event import Events
 from locust.exception import StopUser
 from locust.runners import MasterRunner, WorkerRunner
 
 from agentdyno.contract.invoke import INVOKE_PATH
 from agentdyno.contract.run import ExitCode, RequestRecord
 from agentdyno.load.coordination import DONE, GO, READY, Coordinator, Done, Go, Session
-from agentdyno.load.options import OptionsError, add_arguments, plan_of
+from agentdyno.load.options import OptionsError, add_arguments, listen, options_of, plan_of
 from agentdyno.load.tally import NS_PER_MS
 
 
@@ -74,7 +73,7 @@ class OneUserPerWorker(LoadTestShape):
             return None
         environment = self.runner.environment
         try:
-            plan = plan_of(environment.parsed_options)
+            plan = plan_of(options_of(environment))
             if not environment.host:
                 raise OptionsError("There is no host to send the load to; give --host http://name:port.")
         except OptionsError as error:
@@ -92,13 +91,8 @@ class OneUserPerWorker(LoadTestShape):
 
 def install(events: Events) -> None:
     """Hook open-loop runs into Locust: arguments, messages, exit codes. Once, from the locustfile."""
-    _listen(events.init_command_line_parser, lambda parser, **_: add_arguments(parser))
-    _listen(events.init, _on_init)
-
-
-def _listen(hook: EventHook, handler: Callable[..., object]) -> None:
-    add: Callable[..., object] = hook.add_listener
-    add(handler)
+    listen(events.init_command_line_parser, lambda parser, **_: add_arguments(parser))
+    listen(events.init, _on_init)
 
 
 def _on_init(environment: Environment, **_: object) -> None:
@@ -106,10 +100,14 @@ def _on_init(environment: Environment, **_: object) -> None:
     if runner is None:
         raise RuntimeError("Locust has made no runner")
     gevent.signal_handler(signal.SIGINT, _interrupt_main)
+    options = options_of(environment)
+    if options.headless or options.autostart:
+        # There, Locust itself takes care of SIGTERM only after a run with a shape has ended.
+        gevent.signal_handler(signal.SIGTERM, _interrupt_main)
     if not isinstance(runner, MasterRunner):
         session = ConstantArrivals.session = Session(environment, runner)
         runner.register_message(GO, lambda msg, **_: session.on_go(msgspec.convert(msg.data, Go)))
-        _listen(environment.events.quitting, lambda **_: session.stop())
+        listen(environment.events.quitting, lambda **_: session.stop())
     if isinstance(runner, WorkerRunner):
         return
     coordinator = OneUserPerWorker.coordinator = Coordinator(runner)
@@ -123,13 +121,13 @@ def _on_init(environment: Environment, **_: object) -> None:
             sys.stderr.write(coordinator.message + "\n")
             coordinator.message = ""
 
-    _listen(environment.events.test_stop, conclude)
-    _listen(environment.events.quitting, conclude)
+    listen(environment.events.test_stop, conclude)
+    listen(environment.events.quitting, conclude)
 
 
 def _interrupt_main() -> None:
-    """Deliver Ctrl-C to the main greenlet, where Locust expects it.
+    """End the process in Locust's own way, as for Ctrl-C: KeyboardInterrupt in the main greenlet.
 
-    Python's own handler raises KeyboardInterrupt into whatever runs at the moment, which may be an arrival.
+    Python's own handler would raise it into whatever runs at the moment, which may be an arrival.
     """
     gevent.get_hub().handle_system_error(KeyboardInterrupt, KeyboardInterrupt())
