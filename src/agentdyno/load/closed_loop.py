@@ -127,4 +127,14 @@ def _on_stop(environment: Environment, **_: object) -> None:
     environment.process_exit_code = 0
     if state.records is not None:
         now_ns = time.monotonic_ns() - state.t0_ns
-        state.records.close(WorkerEnd(0, True, None, 0, now_ns, None))
+        state.records.close(
+            WorkerEnd(
+                worker=0,
+                finished=True,
+                t0_monotonic_ns=state.t0_ns,
+                in_flight_area_s=None,
+                measure_start_ns=0,
+                measure_end_ns=now_ns,
+                cpu_s=None,
+            )
+        )
