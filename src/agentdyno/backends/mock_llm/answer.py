@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
+import msgspec
 import orjson
 
 from agentdyno.backends.mock_llm.request import BYTES_PER_TOKEN, ChatRequest, tokens_for
@@ -15,8 +15,7 @@ from agentdyno.backends.mock_llm.script import Turn, fill
 DONE = b"data: [DONE]\n\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True, gc=False):
     """One answer, ready to be encoded.
 
     tool_calls: (id, name, arguments) of each, empty for a text. key: what its ids are derived from.

@@ -11,12 +11,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import cast
 
 import httptools
+import msgspec
 
 MAX_HEAD_BYTES = 64 * 1024
 DEFAULT_MAX_BODY_BYTES = 16 * 1024 * 1024
@@ -25,8 +25,7 @@ _LINGER_S = 1.0
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 
 
-@dataclass(slots=True)
-class Request:
+class Request(msgspec.Struct, eq=False):
     """One request, read to its end.
 
     refused: (status, sentence) when the connection itself found it unacceptable; the handler answers that.

@@ -9,7 +9,6 @@ and escapes in the request's JSON do not count, so the same prompt has the same 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -82,8 +81,7 @@ class BadRequest(ValueError):
     """A request that no OpenAI-compatible server would take; the text is the sentence for the client."""
 
 
-@dataclass(frozen=True, slots=True)
-class OfferedTools:
+class OfferedTools(msgspec.Struct, frozen=True, gc=False):
     """What a request's `tools` come to: the names, and the size of their minified JSON."""
 
     names: frozenset[str]
@@ -120,8 +118,7 @@ class ToolReader:
         return OfferedTools(frozenset(tool.function.name for tool in offered), size) if offered else _NO_TOOLS
 
 
-@dataclass(frozen=True, slots=True)
-class ChatRequest:
+class ChatRequest(msgspec.Struct, frozen=True, gc=False):
     """What the mock needs to know of a request.
 
     text: everything in the messages, in their order, one piece a line. max_tokens: None for no limit.

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+
+import msgspec
 
 from agentdyno.contract.proof import ORDER_PATTERN, STEPS
 
@@ -23,8 +24,7 @@ _FILLER = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ToolRequest:
+class ToolRequest(msgspec.Struct, frozen=True, gc=False):
     """One tool the LLM asks for, with its single argument."""
 
     tool: str
@@ -36,8 +36,7 @@ class ToolRequest:
         return f'{{"reference":"{self.reference}"}}'
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(msgspec.Struct, frozen=True, gc=False):
     """What the LLM says: tool requests, or else a text.
 
     order: the current order id, None when there is none. number: how many steps' tokens were there, which

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from dataclasses import dataclass, field
 
 import msgspec
 import orjson
@@ -32,8 +31,7 @@ _ROUTES = {
 }
 
 
-@dataclass(slots=True, eq=False)
-class Call:
+class Call(msgspec.Struct, eq=False):
     """One chat completion being served. Times are seconds on the monotonic clock.
 
     first_s, end_s: when its first and last token are due (set when it gets a seat). traceparent: the caller's
@@ -54,7 +52,7 @@ class Call:
     first_s: float = 0.0
     end_s: float = 0.0
     timer: asyncio.TimerHandle | None = None
-    events: list[bytes] = field(default_factory=list)
+    events: list[bytes] = []
     sent: int = 0
     tail: bytes = b""
 
