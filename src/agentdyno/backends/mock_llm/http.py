@@ -1,4 +1,4 @@
-"""HTTP/1.1 on a raw asyncio protocol: keep-alive, pipelining, chunked bodies, limits, server-sent events.
+"""HTTP/1.1 on a raw asyncio protocol: keep-alive, pipelining, server-sent events, an orderly end.
 
 One `Connection` hands one request at a time to its handler, in order; the handler answers through the same
 connection, now or later. When the client goes away first, `Connection.on_gone` is called.
@@ -10,53 +10,22 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import cast
 
-import httptools
-import msgspec
+from agentdyno.backends.mock_llm.http_reader import Request, RequestReader
 
-MAX_HEAD_BYTES = 64 * 1024
 DEFAULT_MAX_BODY_BYTES = 16 * 1024 * 1024
 JSON_TYPE = "application/json"
 _LINGER_S = 1.0
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 
-
-class Request(msgspec.Struct, eq=False):
-    """One request, read to its end.
-
-    refused: (status, sentence) when the connection itself found it unacceptable; the handler answers that.
-    traceparent: the W3C header as received.
-    """
-
-    method: str = ""
-    target: bytes = b""
-    body: bytes = b""
-    traceparent: str | None = None
-    keep_alive: bool = False
-    http_1_0: bool = False
-    received_s: float = 0.0
-    refused: tuple[int, str] | None = None
-
-    @property
-    def path(self) -> str:
-        """The path of the target, without its query."""
-        target = self.target
-        if not target.startswith(b"/") or b"?" in target or b"#" in target:
-            # An odd target is no path of ours: it will not be found.
-            with suppress(httptools.HttpParserInvalidURLError):
-                target = httptools.parse_url(target).path or b"/"
-        return target.decode("latin-1")
-
-
 Handler = Callable[[Request, "Connection"], None]
 
 
 class Connections:
-    """The open connections of a server, its handler and its limits."""
+    """The open connections of a server, its handler and its limits. Make it on a running event loop or before."""
 
     def __init__(self, handler: Handler, max_body_bytes: int = DEFAULT_MAX_BODY_BYTES) -> None:
         self.handler = handler
@@ -111,17 +80,11 @@ class Connection(asyncio.Protocol):
     def __init__(self, owner: Connections) -> None:
         self._owner = owner
         self._transport: asyncio.Transport | None = None
-        self._parser = httptools.HttpRequestParser(self)
-        self._reading: Request | None = None  # being received
+        self._reader = RequestReader(self, owner.max_body_bytes)
         self._waiting: deque[Request] = deque()  # received, behind the one at work
         self._current: Request | None = None  # at work
-        self._in_head = True
-        self._head_bytes = 0  # of a head that is not complete yet
-        self._heads_read = 0
-        self._body: list[bytes] = []
-        self._body_bytes = 0
-        self._expects_continue = False
-        self._finished = False  # nothing more will be read or answered
+        self._owes_continue = False
+        self._refused = False
         self._write_blocked = False
         self._advancing = False
         self.on_gone: Callable[[], None] | None = None
@@ -149,8 +112,7 @@ class Connection(asyncio.Protocol):
         if self._at_work().http_1_0:
             self._write(data)
         else:
-            end = b"0\r\n\r\n" if last else b""
-            self._write(b"%x\r\n%b\r\n%b" % (len(data), data, end))
+            self._write(b"%x\r\n%b\r\n%b" % (len(data), data, b"0\r\n\r\n" if last else b""))
         if last:
             self._answered()
 
@@ -158,13 +120,11 @@ class Connection(asyncio.Protocol):
 
     def close_when_idle(self) -> None:
         """Close now, or after the answer that is being made."""
-        if self._current is None:
-            self._finished = True
-            if self._transport is not None:
-                self._transport.close()
-        else:
+        self._waiting.clear()
+        if self._current is not None:
             self._current.keep_alive = False
-            self._waiting.clear()
+        elif self._transport is not None:
+            self._transport.close()
 
     def abort(self) -> None:
         """Close at once."""
@@ -181,7 +141,6 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""
         self._owner.closed(self)
-        self._finished = True
         self._transport = None
         self._waiting.clear()
         gone, self.on_gone = self.on_gone, None
@@ -196,90 +155,24 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """See asyncio.Protocol."""
         self._write_blocked = False
+        self._advance()
         self._regulate()
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
-        if self._finished:
-            return  # lingering after a refusal: what still comes is thrown away
-        heads_read = self._heads_read
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            # We offer no other protocol: the request was delivered, go on in HTTP/1.1 behind it.
-            self._parser = httptools.HttpRequestParser(self)
-            rest = data[upgrade.args[0] :]
-            if rest:
-                self.data_received(rest)
-            return
-        except httptools.HttpParserError as error:
-            if not self._finished:
-                self._refuse(400, f"The request is not valid HTTP/1.1: {error}.")
-            return
-        if self._heads_read != heads_read or not self._in_head:
-            self._head_bytes = 0
-        else:
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES and not self._finished:
-                self._refuse(431, f"The request's head is longer than {MAX_HEAD_BYTES} bytes.")
+        self._reader.feed(data)
         self._regulate()
 
-    # --- httptools' callbacks ---
-
-    def on_message_begin(self) -> None:
-        """A request's first byte."""
-        self._reading = None if self._finished else Request()
-        self._body = []
-        self._body_bytes = 0
-        self._expects_continue = False
-
-    def on_url(self, url: bytes) -> None:
-        """The target, or the next part of it."""
-        if self._reading is not None:
-            self._reading.target += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """A header, or a trailer (ignored)."""
-        if self._reading is None or not self._in_head:
-            return
-        size = len(name)
-        if size == 11 and name.lower() == b"traceparent":
-            self._reading.traceparent = value.decode("latin-1")
-        elif size == 6 and name.lower() == b"expect":
-            self._expects_continue = value.lower() == b"100-continue"
-        elif size == 14 and name.lower() == b"content-length" and value.isdigit():
-            self._check_size(int(value))
-
-    def on_headers_complete(self) -> None:
-        """The head is read."""
-        self._in_head = False
-        self._heads_read += 1
-        request = self._reading
-        if request is None:
-            return
-        request.method = self._parser.get_method().decode("latin-1")
-        request.http_1_0 = self._parser.get_http_version() == "1.0"
-        if self._expects_continue and not request.http_1_0:
-            self._invite_body()
-
-    def on_body(self, body: bytes) -> None:
-        """A part of the body."""
-        if self._reading is not None:
-            self._body.append(body)
-            self._body_bytes += len(body)
-            self._check_size(self._body_bytes)
-
-    def on_message_complete(self) -> None:
-        """A request's last byte."""
-        self._in_head = True
-        request, self._reading = self._reading, None
-        if request is None or self._finished:
-            return
-        request.body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        request.keep_alive = self._parser.should_keep_alive()
-        request.received_s = time.monotonic()
-        self._expects_continue = False
+    def received(self, request: Request) -> None:
+        """See Receiver. A refusal waits its turn like any request."""
+        self._owes_continue = False
+        self._refused = request.refused is not None
         self._waiting.append(request)
+        self._advance()
+
+    def body_awaited(self) -> None:
+        """See Receiver. While another answer is being made the client has to wait for it."""
+        self._owes_continue = True
         self._advance()
 
     # --- inside ---
@@ -289,58 +182,39 @@ class Connection(asyncio.Protocol):
             raise RuntimeError("An answer was given on a connection that has no request to answer.")
         return self._current
 
+    def _is_closed(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
     def _advance(self) -> None:
         """Hand the requests received to the handler, one at a time and in order; not recursive."""
         if self._advancing:
             return
         self._advancing = True
         try:
-            while self._waiting and self._current is None and not self._closed_or_closing():
+            while self._waiting and self._current is None and not self._write_blocked and not self._is_closed():
                 self._current = self._waiting.popleft()
                 self._owner.handler(self._current, self)
         finally:
             self._advancing = False
-        if self._expects_continue and self._current is None and not self._in_head:
-            self._invite_body()
+        if self._owes_continue and self._current is None and not self._waiting and not self._is_closed():
+            self._owes_continue = False
+            self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _answered(self) -> None:
         request = self._at_work()
         self._current = None
         self.on_gone = None
-        if request.refused is not None:
-            self._linger()
-            return
-        if not request.keep_alive or self._owner.closing:
-            self._finished = True
+        transport = self._transport
+        if request.refused is not None and transport is not None and transport.can_write_eof():
+            # Closing at once, with input unread, would reset the connection and could lose the answer.
+            transport.write_eof()
+            asyncio.get_running_loop().call_later(_LINGER_S, transport.close)
+        elif request.keep_alive and not self._owner.closing:
+            self._advance()
+            self._regulate()
+        elif transport is not None:
             self._waiting.clear()
-            if self._transport is not None:
-                self._transport.close()
-            return
-        self._advance()
-        self._regulate()
-
-    def _invite_body(self) -> None:
-        """Say 100 Continue, unless an answer is being written: then `_advance` says it after that."""
-        if self._current is None and not self._waiting and not self._closed_or_closing():
-            self._expects_continue = False
-            self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
-
-    def _check_size(self, size_bytes: int) -> None:
-        limit = self._owner.max_body_bytes
-        if size_bytes > limit and not self._finished:
-            self._refuse(413, f"The request's body is longer than {limit} bytes.")
-
-    def _refuse(self, status: int, sentence: str) -> None:
-        """Read no further; the refusal is answered in its turn, behind the requests before it."""
-        self._finished = True
-        self._reading = None
-        self._body = []
-        self._expects_continue = False
-        self._waiting.append(Request(method="?", refused=(status, sentence), received_s=time.monotonic()))
-        self._advance()
-
-    def _closed_or_closing(self) -> bool:
-        return self._transport is None or self._transport.is_closing()
+            transport.close()
 
     def _head(self, request: Request, status: int, lines: str) -> bytes:
         keep = request.keep_alive and not self._owner.closing
@@ -351,24 +225,12 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.write(data)
 
-    def _linger(self) -> None:
-        """Close after a refusal: closing at once, with input unread, would reset the connection under the answer."""
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            return
-        self._regulate()
-        if transport.can_write_eof():
-            transport.write_eof()
-            asyncio.get_running_loop().call_later(_LINGER_S, transport.close)
-        else:
-            transport.close()
-
     def _regulate(self) -> None:
         """Stop reading while requests pile up behind the one at work, or answers behind a slow reader."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        wanted = self._finished or not (self._waiting or self._write_blocked)
+        wanted = not (self._waiting or self._write_blocked) or (self._refused and self._current is None)
         if wanted and not transport.is_reading():
             transport.resume_reading()
         elif not wanted and transport.is_reading():

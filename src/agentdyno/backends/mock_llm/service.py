@@ -10,7 +10,8 @@ import msgspec
 import orjson
 
 from agentdyno.backends.mock_llm.answer import Answer, chunks, make_answer, whole
-from agentdyno.backends.mock_llm.http import Connection, Request
+from agentdyno.backends.mock_llm.http import Connection
+from agentdyno.backends.mock_llm.http_reader import Request
 from agentdyno.backends.mock_llm.request import BadRequest, ToolReader, read_request
 from agentdyno.backends.mock_llm.script import current_order, next_turn
 from agentdyno.backends.mock_llm.stats import PROMETHEUS_TYPE, Meter
