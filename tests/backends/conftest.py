@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from mock_process import MockServer
+
+from tests.backends.mock_process import MockServer
 
 
 @pytest.fixture

@@ -136,6 +136,7 @@ class MockServer:
         assert "listening on" in line, (line, self.process.stderr and self.process.stderr.read())
         self.port = int(line.rsplit(":", 1)[1])
         self._clients: list[RawClient] = []
+        self._signalled = False
 
     def client(self) -> RawClient:
         client = RawClient(self.port)
@@ -165,11 +166,12 @@ class MockServer:
             time.sleep(0.005)
 
     def signal(self) -> None:
+        self._signalled = True
         self.process.send_signal(signal.SIGTERM)
 
     def stop(self) -> tuple[int, str]:
         """Stop it; its exit code and what it wrote to stderr."""
-        if self.process.poll() is None:
+        if not self._signalled:
             self.signal()
         _, errors = self.process.communicate(timeout=20)
         for client in self._clients:

@@ -6,7 +6,8 @@ import json
 import time
 
 import pytest
-from mock_process import MODEL, ORDER, MockServer, chat, chunked, get, post, token
+
+from tests.backends.mock_process import MODEL, ORDER, MockServer, chat, chunked, get, post, token
 
 BODY = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": token("RE") + ORDER}]}).encode()
 
