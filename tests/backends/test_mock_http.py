@@ -98,6 +98,7 @@ def test_a_refusal_is_readable_though_the_client_goes_on_sending(shared: MockSer
     client = shared.client()
     client.send(post(b"x" * 2_000_000))
     assert client.read().status == 413
+    assert client.at_end(), "an orderly end, not a reset that could overtake the answer"
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,11 @@ DONE = b"data: [DONE]\n\n"
 class Answer(msgspec.Struct, frozen=True, gc=False):
     """One answer, ready to be encoded.
 
-    tool_calls: (id, name, arguments) of each, empty for a text. key: what its ids are derived from.
+    tool_calls: (id, name, arguments) of each, empty for a text.
     """
 
+    id: str
     model: str
-    key: str
     text: str
     tool_calls: tuple[tuple[str, str, str], ...]
     finish_reason: str
@@ -42,16 +42,18 @@ def make_answer(request: ChatRequest, turn: Turn, answer_tokens: int) -> Answer:
     same for the same request and differ between the turns of a conversation.
     """
     key = f"{turn.order}:{turn.number}:{request.message_count}:{request.prompt_tokens}"
+    mark = blake2b(key.encode(), digest_size=12).hexdigest()
+    answer_id = f"chatcmpl-{mark}"
     if turn.requests:
-        calls = tuple((_id("call_", f"{key}:{call.tool}"), call.tool, call.arguments) for call in turn.requests)
+        calls = tuple((f"call_{mark}{index}", call.tool, call.arguments) for index, call in enumerate(turn.requests))
         size = sum(len(name) + len(arguments) for _, name, arguments in calls)
-        return Answer(request.model, key, "", calls, "tool_calls", request.prompt_tokens, tokens_for(size))
+        return Answer(answer_id, request.model, "", calls, "tool_calls", request.prompt_tokens, tokens_for(size))
     text = fill(turn.text, answer_tokens * BYTES_PER_TOKEN) if turn.final else turn.text
     cut = request.max_tokens is not None and tokens_for(len(text)) > request.max_tokens
     if cut and request.max_tokens is not None:
         text = text[: request.max_tokens * BYTES_PER_TOKEN]
     reason = "length" if cut else "stop"
-    return Answer(request.model, key, text, (), reason, request.prompt_tokens, tokens_for(len(text)))
+    return Answer(answer_id, request.model, text, (), reason, request.prompt_tokens, tokens_for(len(text)))
 
 
 def whole(answer: Answer) -> bytes:
@@ -65,7 +67,7 @@ def whole(answer: Answer) -> bytes:
         ]
     return orjson.dumps(
         {
-            "id": _id("chatcmpl-", answer.key),
+            "id": answer.id,
             "object": "chat.completion",
             "created": int(time.time()),
             "model": answer.model,
@@ -83,7 +85,7 @@ def chunks(answer: Answer, include_usage: bool) -> tuple[list[bytes], bytes]:
     """
     head = orjson.dumps(
         {
-            "id": _id("chatcmpl-", answer.key),
+            "id": answer.id,
             "object": "chat.completion.chunk",
             "created": int(time.time()),
             "model": answer.model,
@@ -127,7 +129,3 @@ def _usage(answer: Answer) -> dict[str, int]:
         "completion_tokens": answer.completion_tokens,
         "total_tokens": answer.prompt_tokens + answer.completion_tokens,
     }
-
-
-def _id(prefix: str, key: str) -> str:
-    return prefix + blake2b(key.encode(), digest_size=12).hexdigest()

@@ -86,12 +86,9 @@ def next_turn(
     order = current_order(text)
     if order is None:
         return Turn(None, 0, text="I found no order id in the messages, so there is nothing that I can look up.")
-    tokens = [find_token(text, step.prefix, order) for step in STEPS]
-    requests = _parallel(order, tokens) if parallel else _chain(order, tokens)
-    done = len(STEPS) - (len(requests) if parallel else _steps_left(tokens))
+    done, requests, quotes = _parallel(text, order) if parallel else _chain(text, order)
     if not requests:
-        quoted = ", ".join(token for token in (tokens if parallel else tokens[-1:]) if token)
-        return Turn(order, done, text=f"The resolution's reference is {quoted}.", final=True)
+        return Turn(order, done, text=f"The resolution's reference is {quotes}.", final=True)
     if not may_call:
         names = ", ".join(request.tool for request in requests)
         return Turn(order, done, text=f"I would have to call {names}, but this request forbids tool calls.")
@@ -101,26 +98,26 @@ def next_turn(
     return Turn(order, done, requests[:1] if one_call else requests)
 
 
-def _chain(order: str, tokens: list[str | None]) -> tuple[ToolRequest, ...]:
-    """The step after the furthest one whose token is there, with that token as its reference."""
-    left = _steps_left(tokens)
-    if left == 0:
-        return ()
-    next_step = len(STEPS) - left
-    reference = tokens[next_step - 1] if next_step else None
-    return (ToolRequest(STEPS[next_step].tool, reference or order),)
+_Decision = tuple[int, tuple[ToolRequest, ...], str]  # steps done, what is asked for, what the answer quotes
 
 
-def _steps_left(tokens: list[str | None]) -> int:
-    """Steps of a chain after the furthest one whose token is there; a framework may have dropped earlier ones."""
-    for left, token in enumerate(reversed(tokens)):
-        if token is not None:
-            return left
-    return len(tokens)
+def _chain(text: str, order: str) -> _Decision:
+    """The step after the furthest one whose token is there; a framework may have dropped earlier results."""
+    done, reference = 0, order
+    for index in range(len(STEPS) - 1, -1, -1):
+        if (token := find_token(text, STEPS[index].prefix, order)) is not None:
+            done, reference = index + 1, token
+            break
+    if done == len(STEPS):
+        return done, (), reference
+    return done, (ToolRequest(STEPS[done].tool, reference),), ""
 
 
-def _parallel(order: str, tokens: list[str | None]) -> tuple[ToolRequest, ...]:
-    return tuple(ToolRequest(step.tool, order) for step, token in zip(STEPS, tokens, strict=True) if token is None)
+def _parallel(text: str, order: str) -> _Decision:
+    """All steps whose tokens are missing."""
+    tokens = [find_token(text, step.prefix, order) for step in STEPS]
+    requests = [ToolRequest(step.tool, order) for step, token in zip(STEPS, tokens, strict=True) if token is None]
+    return len(STEPS) - len(requests), tuple(requests), ", ".join(token for token in tokens if token is not None)
 
 
 def fill(text: str, size_bytes: int) -> str:
