@@ -86,7 +86,7 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 class BackendTiming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long the mock LLM and the mock tools take: each a distribution in words (see backends/timing.py).
+    """How long the mock LLM and the mock tools take: each a distribution in words (see contract/timing.py).
 
     ttft_ms: time to first token. tokens_per_s: decode rate (0: no decode time). answer_tokens: length of the
     final answer. max_num_seqs: seats that serve at once, the rest queues (None: no limit).
