@@ -155,6 +155,13 @@ def test_an_offer_to_upgrade_is_ignored(shared: MockServer) -> None:
     assert client.read().json["object"] == "list"
 
 
+def test_connect_is_refused(shared: MockServer) -> None:
+    client = shared.client()
+    answer = client.ask(b"CONNECT test:80 HTTP/1.1\r\nHost: test:80\r\n\r\n")
+    assert (answer.status, answer.json["error"]["type"]) == (405, "MethodNotAllowedError")
+    assert client.at_end()
+
+
 def test_head_has_the_length_and_no_body(shared: MockServer) -> None:
     client = shared.client()
     client.send(get("/health", "HEAD"))
