@@ -58,7 +58,7 @@ class AutoGen:
         return result.messages[-1].to_text()
 
     async def stream(self, request: InvokeRequest) -> AsyncIterator[str]:
-        """Run a new agent with a streaming model client and yield its text chunks."""
+        """Run a new agent that streams its LLM calls and yield its text chunks."""
         token = CancellationToken()
         agent = self._agent(request, stream=True)
         try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 from openai import AsyncOpenAI
@@ -37,31 +37,27 @@ class BareOpenAI:
             if not message.tool_calls:
                 return message.content or ""
             messages.append(message)
-            calls = [(call.id, call.function.name, call.function.arguments) for call in message.tool_calls]
-            messages += await asyncio.gather(*(self._call(*call) for call in calls))
+            messages += await self._run_tools((call.id, call.function.to_dict()) for call in message.tool_calls)
         raise RuntimeError(f"The LLM gave no final answer in {MAX_TURNS} turns.")
 
     async def stream(self, request: InvokeRequest) -> AsyncIterator[str]:
-        """Run the same turns on streamed completions and yield the text as it comes."""
+        """The same turns with every completion streamed; yields the text as it comes."""
         messages, tools = self._messages(request), self._schemas(request)
         for _ in range(MAX_TURNS):
             calls: dict[int, dict[str, Any]] = {}
             async with await self._client.chat.completions.create(
-                model=self._model, messages=messages, tools=tools, stream=True
+                model=self._model, messages=messages, tools=tools, stream=True, stream_options={"include_usage": True}
             ) as chunks:
                 async for chunk in chunks:
-                    if not chunk.choices:  # the usage chunk
-                        continue
-                    delta = chunk.choices[0].delta
-                    if delta.content:
-                        yield delta.content
-                    for part in delta.tool_calls or ():
-                        _merge(calls, part)
+                    for choice in chunk.choices:  # none in the chunk that carries the usage
+                        if choice.delta.content:
+                            yield choice.delta.content
+                        for part in choice.delta.tool_calls or ():
+                            _add_part(calls, part)
             if not calls:
                 return
             messages.append({"role": "assistant", "content": None, "tool_calls": list(calls.values())})
-            named = [(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in calls.values()]
-            messages += await asyncio.gather(*(self._call(*call) for call in named))
+            messages += await self._run_tools((call["id"], call["function"]) for call in calls.values())
         raise RuntimeError(f"The LLM gave no final answer in {MAX_TURNS} turns.")
 
     async def close(self) -> None:
@@ -79,15 +75,18 @@ class BareOpenAI:
     def _schemas(self, request: InvokeRequest) -> list[Any]:
         return [self._tools[name].openai_schema() for name in request.tools or self._tools]
 
-    async def _call(self, call_id: str, name: str, arguments: str) -> dict[str, str]:
-        result = await self._tools[name].function(**json.loads(arguments))
+    async def _run_tools(self, calls: Iterable[tuple[str, dict[str, Any]]]) -> list[dict[str, str]]:
+        """Run the calls at once; their results as messages, in the same order."""
+        return await asyncio.gather(*(self._run_tool(*call) for call in calls))
+
+    async def _run_tool(self, call_id: str, call: dict[str, Any]) -> dict[str, str]:
+        result = await self._tools[call["name"]].function(**json.loads(call["arguments"]))
         return {"role": "tool", "tool_call_id": call_id, "content": result}
 
 
-def _merge(calls: dict[int, dict[str, Any]], part: Any) -> None:
-    """Add one streamed piece of a tool call to the calls gathered so far: the name comes once, arguments in pieces."""
-    call = calls.setdefault(
-        part.index, {"id": part.id, "type": "function", "function": {"name": "", "arguments": ""}}
-    )
-    call["function"]["name"] += part.function.name or ""
-    call["function"]["arguments"] += part.function.arguments or ""
+def _add_part(calls: dict[int, dict[str, Any]], part: Any) -> None:
+    """Add a streamed piece of a tool call to those gathered so far: id and name come first, arguments in pieces."""
+    empty = {"id": part.id, "type": "function", "function": {"name": "", "arguments": ""}}
+    function = calls.setdefault(part.index, empty)["function"]
+    function["name"] += part.function.name or ""
+    function["arguments"] += part.function.arguments or ""

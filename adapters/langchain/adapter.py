@@ -22,9 +22,7 @@ class LangChain:
 
     async def start(self, llm: LlmEndpoint, tools: Sequence[Tool], system_prompt: str) -> None:
         """Build the model, wrap the tools, and compile the graph that has all of them."""
-        self._model = ChatOpenAI(
-            model=llm.model, base_url=llm.base_url, api_key=llm.api_key, timeout=llm.timeout_s
-        )
+        self._model = ChatOpenAI(model=llm.model, base_url=llm.base_url, api_key=llm.api_key, timeout=llm.timeout_s)
         self._tools = {made.name: tool(made.name, description=made.description)(made.function) for made in tools}
         self._system_prompt = system_prompt
         self._agents: dict[tuple[str, ...], Any] = {}

@@ -1,4 +1,9 @@
 """LlamaIndex as its documentation builds an agent: `FunctionAgent` with `OpenAILike`.
+
+LLM, tools and agent are built once; each run has its own context and memory. What a reader of its figures must know:
+it streams its LLM calls unless told not to, also where nobody reads the stream, and does not ask for usage then; with
+openai 2.54 each of these streams costs a new connection; and before a run's first LLM call its memory counts tokens
+with tiktoken, in a thread (the tokenizer is read from llama-index-core at the first request, which takes seconds).
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ from llama_index.llms.openai_like import OpenAILike
 from agentdyno.contract.adapter import LlmEndpoint, Tool
 from agentdyno.contract.invoke import InvokeRequest
 
-CONTEXT_WINDOW_TOKENS = 128_000
+CONTEXT_WINDOW_TOKENS = 128_000  # its memory drops what is beyond three quarters of this
 
 
 class LlamaIndex:
@@ -46,7 +51,7 @@ class LlamaIndex:
         try:
             return str(await handler)
         except asyncio.CancelledError:
-            await handler.cancel_run()
+            await handler.cancel_run()  # a run goes on in tasks of its own when its waiter is cancelled
             raise
 
     async def stream(self, request: InvokeRequest) -> AsyncIterator[str]:
@@ -62,7 +67,7 @@ class LlamaIndex:
             raise
 
     async def close(self) -> None:
-        """Close the LLM's connections."""
+        """Close the LLM's client, which LlamaIndex has no public way to do."""
         await self._llm._get_aclient().close()
 
     def _run(self, request: InvokeRequest) -> WorkflowHandler:
