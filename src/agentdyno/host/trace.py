@@ -7,6 +7,7 @@ border know which request they serve. It only appends; everything that is derive
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -17,6 +18,8 @@ from agentdyno.contract.invoke import ToolCall, Usage
 
 now_ns = time.monotonic_ns
 _random_bits = random.Random().getrandbits  # span ids need no secrecy; SystemRandom costs ten times more
+# W3C: lower-case hex only; version ff is forbidden, and only a later version than 00 may go on after the flags.
+_TRACEPARENT = re.compile(r"(?!ff)([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
 
 
 def new_span_id() -> int:
@@ -108,11 +111,13 @@ class RequestTrace:
         return run
 
     def end_tool(self, run: ToolRun, *, result: str | None, error: str | None) -> None:
-        """Close a tool call with its result or its error."""
+        """Close a tool call with its result or its error; one that the request's end has closed stays as it is."""
+        if run.end_ns is not None:
+            return
         run.end_ns = now_ns()
         run.result = result
         run.error = error
-        if self.listener is not None:
+        if self.listener is not None and not self.closed:
             self.listener("tool_result", run)
 
     def close(self) -> None:
@@ -161,13 +166,9 @@ CURRENT: ContextVar[RequestTrace | None] = ContextVar("agentdyno_request", defau
 def open_trace(traceparent: str | None) -> RequestTrace:
     """A trace that starts now, continuing `traceparent` when it is a valid W3C header."""
     start_ns = now_ns()
-    if traceparent is not None:
-        parts = traceparent.split("-")
-        if len(parts) >= 4 and len(parts[1]) == 32 and len(parts[2]) == 16 and parts[0] != "ff":
-            try:
-                trace_id, parent, flags = int(parts[1], 16), int(parts[2], 16), int(parts[3], 16)
-            except ValueError:  # not hexadecimal: W3C says to start a new trace
-                trace_id = parent = flags = 0
-            if trace_id and parent:
-                return RequestTrace(trace_id, parent, bool(flags & 1), start_ns)
+    found = _TRACEPARENT.fullmatch(traceparent) if traceparent is not None else None
+    if found is not None:
+        version, trace_id, parent, flags, more = found.groups()
+        if int(trace_id, 16) and int(parent, 16) and not (version == "00" and more):
+            return RequestTrace(int(trace_id, 16), int(parent, 16), bool(int(flags, 16) & 1), start_ns)
     return RequestTrace(_random_bits(128) or 1, None, True, start_ns)

@@ -1,0 +1,167 @@
+"""The raw record of one request: whose trace it continues, what it sums up, and what its end does to open calls."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentdyno.host.trace import LlmCall, RequestOver, RequestTrace, ToolRun, open_trace
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+PARENT = "b7ad6b7169203331"
+
+hex_text = st.text("0123456789abcdef")
+trace_ids = st.integers(1, 2**128 - 1)
+span_ids = st.integers(1, 2**64 - 1)
+
+
+def fresh(trace: RequestTrace) -> bool:
+    return trace.parent_span_id is None and trace.trace_id != 0 and trace.sampled
+
+
+@given(trace_ids, span_ids, st.integers(0, 255))
+def test_a_valid_traceparent_is_continued(trace_id, parent, flags):
+    trace = open_trace(f"00-{trace_id:032x}-{parent:016x}-{flags:02x}")
+    assert (trace.trace_id, trace.parent_span_id, trace.sampled) == (trace_id, parent, bool(flags & 1))
+
+
+@given(st.one_of(st.none(), st.text(), st.text("0123456789abcdef-+_x ", min_size=50, max_size=60)))
+def test_no_text_raises_and_only_the_w3c_form_is_continued(text):
+    trace = open_trace(text)
+    if not fresh(trace):
+        assert re.match(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-|$)", text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "",
+        "00",
+        f"00-{TRACE}-{PARENT}",
+        f"00-{TRACE}-{PARENT}-",
+        f"00-{TRACE}-{PARENT}-1",
+        f"00-{TRACE}-{PARENT}-001",
+        f"00-{TRACE}-{PARENT}-0x",
+        f"00-{TRACE}-{PARENT}-01-more",
+        f"ff-{TRACE}-{PARENT}-01",
+        f"0-{TRACE}-{PARENT}-01",
+        f"zz-{TRACE}-{PARENT}-01",
+        f"00-{'0' * 32}-{PARENT}-01",
+        f"00-{TRACE}-{'0' * 16}-01",
+        f"00-{TRACE.upper()}-{PARENT}-01",
+        f"00-0x{TRACE[2:]}-{PARENT}-01",
+        f"00-0_{TRACE[2:]}-{PARENT}-01",
+        f"00- {TRACE[1:]}-{PARENT}-01",
+        f"00-+{TRACE[1:]}-{PARENT}-01",
+        f"00-{'٣' * 32}-{PARENT}-01",
+        f" 00-{TRACE}-{PARENT}-01",
+        f"00-{TRACE}-{PARENT}-01\n",
+    ],
+)
+def test_an_invalid_traceparent_starts_a_fresh_sampled_trace(text):
+    assert fresh(open_trace(text))
+
+
+def test_a_later_version_may_say_more():
+    trace = open_trace(f"cc-{TRACE}-{PARENT}-01-what-the-future-brings")
+    assert (trace.trace_id, trace.parent_span_id) == (int(TRACE, 16), int(PARENT, 16))
+
+
+@given(trace_ids, span_ids, st.booleans())
+def test_what_is_sent_on_is_continued_by_who_receives_it(trace_id, span_id, sampled):
+    sent = RequestTrace(trace_id, None, sampled, 0).traceparent(span_id)
+    received = open_trace(sent)
+    assert (received.trace_id, received.parent_span_id, received.sampled) == (trace_id, span_id, sampled)
+
+
+def test_fresh_traces_differ():
+    assert len({open_trace(None).trace_id for _ in range(1000)}) == 1000
+    assert len({open_trace(None).span_id for _ in range(1000)}) == 1000
+
+
+def good_call(prompt_tokens: int | None, completion_tokens: int | None, prompt_bytes: int = 10) -> LlmCall:
+    return LlmCall(
+        *(1, 2, prompt_bytes),
+        status=200,
+        end_ns=3,
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+    )
+
+
+counts = st.integers(0, 10_000)
+
+
+@given(st.lists(st.tuples(counts, counts, counts)), st.lists(counts), st.integers(0, 5))
+def test_usage_sums_calls_and_counts_the_broken_ones_as_retries(good, broken, tools):
+    trace = open_trace(None)
+    trace.llm_calls += [good_call(prompt, completion, size) for prompt, completion, size in good]
+    trace.llm_calls += [LlmCall(1, 2, size, status=503, end_ns=3) for size in broken]
+    trace.tools += [ToolRun(1, "order_status", {}, 2)] * tools
+    usage = trace.usage()
+    assert usage.llm_calls == len(good)
+    assert usage.retries == len(broken)
+    assert usage.tool_calls == tools
+    assert usage.prompt_bytes == sum(size for _, _, size in good) + sum(broken)
+    assert usage.prompt_tokens == sum(prompt for prompt, _, _ in good)
+    assert usage.completion_tokens == sum(completion for _, completion, _ in good)
+
+
+@pytest.mark.parametrize("tokens", [(None, None), (5, None), (None, 5)])
+def test_tokens_are_unknown_when_one_answer_did_not_report_them(tokens):
+    trace = open_trace(None)
+    trace.llm_calls += [good_call(3, 4), good_call(*tokens)]
+    usage = trace.usage()
+    assert (usage.llm_calls, usage.prompt_tokens, usage.completion_tokens) == (2, None, None)
+
+
+def test_finish_closes_what_is_open_and_leaves_what_is_closed():
+    trace = open_trace(None)
+    ended, open_call = trace.begin_llm(1), trace.begin_llm(2)
+    ended.status, ended.end_ns = 200, 77
+    done, open_run = trace.begin_tool("order_status", {}), trace.begin_tool("refund_policy", {})
+    trace.end_tool(done, result="yes", error=None)
+    done_ns = done.end_ns
+    trace.finish()
+    assert trace.end_ns is not None
+    assert (ended.end_ns, ended.error) == (77, None)
+    assert (open_call.end_ns, open_call.error) == (trace.end_ns, "abandoned")
+    assert (done.end_ns, done.error) == (done_ns, None)
+    assert (open_run.end_ns, open_run.error) == (trace.end_ns, "abandoned")
+    assert not open_call.ok
+
+
+def test_a_call_that_ends_after_the_request_does_not_rewrite_its_record():
+    trace = open_trace(None)
+    run = trace.begin_tool("order_status", {})
+    trace.finish()
+    trace.end_tool(run, result="too late", error=None)
+    assert (run.end_ns, run.result, run.error) == (trace.end_ns, None, "abandoned")
+
+
+@pytest.mark.parametrize("end", ["close", "finish"])
+def test_calls_for_a_request_that_is_over_are_refused_with_a_sentence(end):
+    trace = open_trace(None)
+    getattr(trace, end)()
+    with pytest.raises(RequestOver, match=r"tried to call the LLM for a request that is already over\."):
+        trace.begin_llm(0)
+    with pytest.raises(RequestOver, match=r"tried to call the tool resolution for a request that is already over\."):
+        trace.begin_tool("resolution", {})
+    assert not trace.llm_calls
+    assert not trace.tools
+
+
+def test_the_listener_hears_calls_and_results_until_the_request_is_over():
+    trace, heard = open_trace(None), []
+    trace.listener = lambda kind, run: heard.append((kind, run.name))
+    first, second = trace.begin_tool("order_status", {}), trace.begin_tool("refund_policy", {})
+    trace.end_tool(first, result="x", error=None)
+    trace.close()
+    trace.end_tool(second, result=None, error="CancelledError")
+    assert heard == [
+        ("tool_call", "order_status"),
+        ("tool_call", "refund_policy"),
+        ("tool_result", "order_status"),
+    ]
