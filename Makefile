@@ -1,5 +1,6 @@
 # `make help` says what there is. All set-up happens by itself; Python >= 3.11 with venv is all that must be there.
-PYTHON ?= python3
+# The Python that environments are made with: the one they were made with, where nothing else is asked for.
+PYTHON ?= $(if $(realpath .venv/bin/python),.venv/bin/python,python3)
 AGENTDYNO ?= .venv/bin/agentdyno
 PYTEST_ARGS ?=
 
@@ -51,7 +52,7 @@ help:
 #:   BACKEND=mock         or an OpenAI-compatible URL, with MODEL=name (the key from the environment)
 #:   TTFT TPS TOKENS SEATS TOOL_LATENCY   see agentdyno bench --help
 #:   OUT=runs             the folder for run folders
-#:   PYTHON=python3       the Python that environments are made with
+#:   PYTHON=python3       the Python that environments are made with, and then keep
 #:
 #: Exit codes of .venv/bin/agentdyno: 0 valid, 1 gate failed, 2 usage, 3 invalid run, 130 interrupted.
 #: make itself exits with 2 on any failure and names the exact code: "make: *** [...] Error 3".

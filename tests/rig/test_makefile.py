@@ -114,3 +114,20 @@ def test_a_python_that_is_not_there_is_a_sentence(project: Path) -> None:
     done = make(project, "list", "PYTHON=no-such-python")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("There is no no-such-python here. AgentDyno needs Python 3.11 or newer")
+
+
+def test_without_a_choice_the_environments_keep_their_python(project: Path) -> None:
+    """Or a `make list` after `make PYTHON=other env` would build everything anew."""
+    python = project / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\necho "the one that is there: $1"\n')
+    python.chmod(0o755)
+    variables = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "PYTHON")}
+    done = subprocess.run(["make", "setup"], cwd=project, env=variables, capture_output=True, text=True, check=True)
+    assert done.stdout == "the one that is there: src/agentdyno/rig/bootstrap.py\n"
+    python.unlink()
+    python.symlink_to(project / "removed")
+    done = subprocess.run(
+        ["make", "-n", "setup"], cwd=project, env=variables, capture_output=True, text=True, check=True
+    )
+    assert '"python3" src/agentdyno/rig/bootstrap.py' in done.stdout

@@ -96,6 +96,8 @@ class _Build:
     def __init__(self, environment: Environment, guard: int) -> None:
         self.environment = environment
         self.guard = guard
+        # Resolved now, because we may be running in the very environment that is to be removed.
+        self.python = Path(sys.executable).resolve()
         self.began = time.monotonic()
 
     def run(self, found: State) -> None:
@@ -115,7 +117,7 @@ class _Build:
         environment = self.environment
         pip = [] if environment.name == RIG else ["--without-pip"]
         self.tell(f"making {self.shown(environment.path)} with Python {platform.python_version()}")
-        self.step("make the virtual environment", [sys.executable, "-m", "venv", *pip, str(environment.path)])
+        self.step("make the virtual environment", [str(self.python), "-m", "venv", *pip, str(environment.path)])
         if environment.name != RIG:
             path_file = environment.site_packages / "agentdyno-source.pth"
             path_file.write_text(f"{environment.root / 'src'}\n", encoding="utf-8")
