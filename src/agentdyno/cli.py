@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from agentdyno.contract.adapter import AdapterError
+from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import ExitCode
-from agentdyno.rig.environments import RIG, SetupError
+from agentdyno.rig.environments import RIG
 
 app = typer.Typer(
     name="agentdyno",
@@ -166,7 +167,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; a user's mistake is a sentence on stderr and 2."""
     try:
         code = app(args=list(arguments) or ["--help"], prog_name="agentdyno", standalone_mode=False)
-    except (typer.TyperException, ValueError, SetupError) as error:
+    except (typer.TyperException, UserError) as error:
         said = error.format_message() if isinstance(error, typer.TyperException) else str(error)
         sys.stderr.write(f"agentdyno: {said}\n")
         return ExitCode.USAGE

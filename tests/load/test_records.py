@@ -5,7 +5,7 @@ import pytest
 from agentdyno.contract.run import Outcome, RequestRecord, WorkerEnd
 from agentdyno.load.records import Records, RecordsError
 
-END = WorkerEnd(0, True, None, 0, 1, None)
+END = WorkerEnd(0, True, 0, None, 0, 1, None)
 
 
 def record(index: int) -> RequestRecord:

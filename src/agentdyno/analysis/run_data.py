@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from agentdyno.contract.errors import UserError
 from agentdyno.contract.proof import Stage
 from agentdyno.contract.run import Outcome
 from agentdyno.record.manifest import Backend, Manifest
@@ -21,7 +22,7 @@ Numbers = NDArray[np.float64]
 Marks = NDArray[np.bool_]
 
 
-class DataError(RuntimeError):
+class DataError(UserError):
     """A run folder whose raw files are missing or broken; the text names the file."""
 
 

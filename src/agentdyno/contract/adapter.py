@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
+from agentdyno.contract.errors import UserError
 from agentdyno.contract.invoke import InvokeRequest
 
 
@@ -124,7 +125,7 @@ class AdapterFolder:
         return self.path / "requirements.lock"
 
 
-class AdapterError(ValueError):
+class AdapterError(UserError):
     """An adapter folder or class that breaks the rules; the text says which rule, where, and what to do."""
 
 

@@ -19,6 +19,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import RequestRecord, Second, WorkerEnd
 from agentdyno.record.processes import Reading
 from agentdyno.record.sampler import Sample
@@ -26,7 +27,7 @@ from agentdyno.record.sampler import Sample
 _COMPRESSION = "zstd"
 
 
-class FolderError(RuntimeError):
+class FolderError(UserError):
     """A run folder that cannot be made or read; the text says which and why."""
 
 

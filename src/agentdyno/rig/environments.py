@@ -15,13 +15,15 @@ from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
 
+from agentdyno.contract.errors import UserError
+
 ROOT = Path(__file__).resolve().parents[3]
 RIG = "rig"
 
 STAMP_FORMAT = 1
 
 
-class SetupError(RuntimeError):
+class SetupError(UserError):
     """An environment or lock that could not be made; the text says what failed, where to look and what to do."""
 
 

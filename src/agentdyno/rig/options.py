@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from agentdyno.contract.errors import UserError
 from agentdyno.contract.proof import STEPS
 from agentdyno.contract.quantities import parse_duration_s, parse_rate_rps
 from agentdyno.contract.run import LoadPlan
@@ -20,7 +21,7 @@ MOCK_MODEL = "agentdyno-mock"
 _MAX_WORKERS = 64
 
 
-class OptionError(ValueError):
+class OptionError(UserError):
     """An option that cannot be meant; the text says which, what was given and what is accepted."""
 
 
