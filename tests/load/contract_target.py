@@ -37,7 +37,6 @@ def answer_of(request: InvokeRequest, key: bytes, *, parallel: bool = False) -> 
     )
 
 
-REQUESTS_NS: dict[str, int] = {}
 STALL_NS: list[int] = []
 
 
@@ -62,7 +61,6 @@ class Server(asyncio.Protocol):
 
     def respond(self, body):
         order = ORDER.search(body.decode())[0]
-        REQUESTS_NS[order] = time.monotonic_ns()
         # Several modes take turns, by the index in the order id.
         mode = self.modes[int(order.split("-")[1][1:], 16) % len(self.modes)]
         status, content, extra = b"200 OK", b"{not json", b""
@@ -80,6 +78,9 @@ class Server(asyncio.Protocol):
             self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n" + content)
             self.transport.close()
             return
+        if mode == "endless":
+            self.transport.write(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 2_000_000)
+            return
         if mode == "noise":
             self.transport.write(b"\x00\x01 noise\r\n\r\n")
             return
@@ -93,9 +94,9 @@ class Server(asyncio.Protocol):
 
 
 def write_log(path: Path) -> None:
-    """What was seen and when, on the machine's monotonic clock. Whole files only."""
+    """When the stall was, on the machine's monotonic clock. Whole files only."""
     part = path.with_suffix(".part")
-    part.write_bytes(msgspec.json.encode({"requests_ns": REQUESTS_NS, "stall_ns": STALL_NS}))
+    part.write_bytes(msgspec.json.encode({"stall_ns": STALL_NS}))
     part.rename(path)
 
 

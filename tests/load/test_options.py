@@ -3,7 +3,7 @@ import argparse
 import pytest
 
 from agentdyno.contract.run import LoadPlan
-from agentdyno.load.connection import HostUrlError, Target
+from agentdyno.load.connection import HostUrlError, Target, check_descriptors
 from agentdyno.load.options import OptionsError, add_arguments, plan_of, records_folder
 
 
@@ -69,6 +69,12 @@ def test_targets():
     assert (plain.host, plain.port, plain.path) == ("127.0.0.1", 8000, "/x")
     prefixed = Target.parse("https://[::1]/deep/", "/x")
     assert (prefixed.host, prefixed.port, prefixed.path, prefixed.authority) == ("::1", 443, "/deep/x", "[::1]")
+
+
+def test_more_in_flight_than_open_files_is_a_sentence():
+    check_descriptors(1)
+    with pytest.raises(ValueError, match="open files"):
+        check_descriptors(10**9)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,15 @@ import pytest
 from agentdyno.contract.run import Outcome, RequestRecord, WorkerEnd
 from agentdyno.load.records import Records, RecordsError
 
-END = WorkerEnd(0, True, 0, None, 0, 1, None)
+END = WorkerEnd(
+    worker=0,
+    finished=True,
+    t0_monotonic_ns=5,
+    in_flight_area_s=None,
+    measure_start_ns=0,
+    measure_end_ns=1,
+    cpu_s=None,
+)
 
 
 def record(index: int) -> RequestRecord:

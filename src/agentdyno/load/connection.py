@@ -8,6 +8,7 @@ time-out strikes during the send, and check idle connections with select(), whic
 from __future__ import annotations
 
 import errno
+import resource
 import socket
 import ssl
 from dataclasses import dataclass
@@ -21,7 +22,11 @@ from geventhttpclient.response import HTTPParseError, HTTPResponse
 # Below the keep-alive time-out of common servers (uvicorn: 5 s), so that a request is not sent into a connection
 # that the server is just closing: without retries that would be a failed request that the framework did not cause.
 MAX_IDLE_S = 4.0
+# A hundred times what an answer has: a target that sends without end must not fill the generator's memory.
+MAX_ANSWER_BYTES = 1 << 20
 _RECEIVE_BYTES = 65536
+# Standard streams, Locust's own sockets, records, and connections that are being closed.
+_OTHER_DESCRIPTORS = 200
 
 
 class HostUrlError(ValueError):
@@ -61,6 +66,13 @@ class Target:
         )
 
 
+class AnswerTooLongError(Exception):
+    """An answer has more than MAX_ANSWER_BYTES."""
+
+
+EXCHANGE_ERRORS = (OSError, EOFError, HTTPParseError, AnswerTooLongError)
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A complete HTTP response."""
@@ -74,7 +86,7 @@ class Connections:
 
     def __init__(self, target: Target) -> None:
         """Raises HostUrlError when the target's name cannot be resolved. Resolves it once, here."""
-        self._target = target
+        self.target = target
         self._idle: list[tuple[gevent.socket.socket, float]] = []
         self._tls = gevent.ssl.create_default_context() if target.scheme == "https" else None
         try:
@@ -87,8 +99,8 @@ class Connections:
     def exchange(self, request: bytes) -> Answer:
         """Send one request and read its whole answer. No redirect, no retry, no proxy.
 
-        Raises OSError or HTTPParseError (see `reason_of`). Whatever is raised into it, a gevent.Timeout too, throws
-        its connection away.
+        Raises one of EXCHANGE_ERRORS (see `reason_of`). Whatever is raised into it, a gevent.Timeout too, throws its
+        connection away.
         """
         connection = self._take() or self._connect()
         try:
@@ -125,7 +137,7 @@ class Connections:
                 connection.connect(address)
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if self._tls is not None:
-                    connection = self._tls.wrap_socket(connection, server_hostname=self._target.host)
+                    connection = self._tls.wrap_socket(connection, server_hostname=self.target.host)
             except OSError as error:
                 connection.close()
                 failure = failure or error
@@ -143,6 +155,8 @@ def reason_of(error: BaseException) -> str:
     """A failure of `exchange` in one of a few stable words."""
     if isinstance(error, HTTPParseError):
         return "malformed"
+    if isinstance(error, AnswerTooLongError):
+        return "too_long"
     if isinstance(error, ssl.SSLError):
         return "tls"
     if isinstance(error, ConnectionRefusedError):
@@ -151,10 +165,19 @@ def reason_of(error: BaseException) -> str:
         return "closed"
     if isinstance(error, (ConnectionResetError, BrokenPipeError, ConnectionAbortedError)):
         return "reset"
-    if isinstance(error, OSError):
-        unreachable = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)
-        return "unreachable" if error.errno in unreachable else "connection"
-    return "client_error"
+    if isinstance(error, OSError) and error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT):
+        return "unreachable"
+    return "connection"
+
+
+def check_descriptors(max_in_flight: int) -> None:
+    """Raises ValueError when this process may not open as many connections as may be in flight."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and max_in_flight > limit - _OTHER_DESCRIPTORS:
+        raise ValueError(
+            f"{max_in_flight} requests in flight need more open files than this process may have ({limit}); "
+            "raise `ulimit -n` or lower --max-in-flight."
+        )
 
 
 def _is_quiet(connection: gevent.socket.socket) -> bool:
@@ -179,6 +202,8 @@ def _read(connection: gevent.socket.socket) -> HTTPResponse:
             _finish(response)
             break
         response.feed(data)
+        if len(response._body_buffer) > MAX_ANSWER_BYTES:
+            raise AnswerTooLongError(f"the answer has more than {MAX_ANSWER_BYTES} bytes")
     return response
 
 

@@ -6,6 +6,7 @@ uses the same messages, sent to itself. Nobody ever takes over another's share: 
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import time
@@ -16,13 +17,13 @@ import msgspec
 import psutil
 from gevent.event import AsyncResult, Event
 from locust.env import Environment
-from locust.runners import STATE_MISSING, MasterRunner, Runner, WorkerRunner
+from locust.runners import STATE_INIT, STATE_MISSING, MasterRunner, Runner, WorkerRunner
 
 from agentdyno.contract.invoke import INVOKE_PATH
 from agentdyno.contract.proof import key_from_environment
 from agentdyno.contract.run import ExitCode, LoadPlan
-from agentdyno.load.connection import HostUrlError, Target
-from agentdyno.load.generator import Generator, OnRecord
+from agentdyno.load.connection import Connections, Target, check_descriptors
+from agentdyno.load.generator import Generator, OnRecord, freeze_heap
 from agentdyno.load.options import options_of, records_folder
 from agentdyno.load.records import DISK_FULL_EXIT, Records, RecordsError
 from agentdyno.load.schedule import NS_PER_S
@@ -78,11 +79,20 @@ class Coordinator:
         self._over = Event()
         self._begun_s = 0.0
 
+    @property
+    def over(self) -> bool:
+        """Has the run come to its end, or to a failure that ends it?"""
+        return bool(self._over.is_set())
+
     def begin(self, plan: LoadPlan) -> None:
         """A run starts: its workers have been asked for."""
         self._reset()
         self.exit_code, self.message = int(ExitCode.VALID), ""
         self._plan, self._begun_s, self.begun = plan, time.monotonic(), True
+
+    def waits_for_workers(self) -> bool:
+        """Is this a master that has not begun a run yet, for want of workers?"""
+        return isinstance(self._runner, MasterRunner) and not self.begun and self._runner.state == STATE_INIT
 
     def end(self) -> None:
         """The run has stopped, by itself or not."""
@@ -91,15 +101,17 @@ class Coordinator:
         self.begun = False
 
     def fail(self, exit_code: int, message: str) -> None:
-        """End the run with an exit code other than zero. The first failure is the one that is told."""
-        if self.exit_code == ExitCode.VALID:
+        """End the run, or refuse to begin it, with an exit code other than zero. The first failure is told."""
+        if self.begun and self._over.is_set():
+            return
+        if not self.begun or self.exit_code == ExitCode.VALID:
             self.exit_code, self.message = int(exit_code), message
         self._over.set()
 
     def on_ready(self, worker_id: str) -> None:
         """A worker is ready; when all are, tell each to go."""
         plan = self._plan
-        if not self.begun or plan is None or worker_id in self._ready:
+        if not self.begun or plan is None or worker_id in self._ready or len(self._ready) == plan.workers:
             return
         self._ready.append(worker_id)
         if len(self._ready) < plan.workers:
@@ -113,6 +125,8 @@ class Coordinator:
 
     def on_done(self, worker_id: str, done: Done) -> None:
         """A worker has ended its share, well or not."""
+        if not self.begun:
+            return
         self._done.add(worker_id)
         if done.exit_code != ExitCode.VALID:
             self.fail(done.exit_code, done.message)
@@ -167,6 +181,7 @@ class Session:
         runner = self._runner
         done = Done(int(ExitCode.INTERRUPTED), "")
         try:
+            freeze_heap()  # before the word, because it takes as long as some arrivals have
             runner.send_message(READY)
             go, came_ns = self._go.get()
             done = self._generate(go, came_ns, on_record)
@@ -174,6 +189,7 @@ class Session:
             logger.exception("The load generator failed")
             done = Done(int(ExitCode.INVALID_RUN), f"The load generator failed, which is a bug of its own: {error!r}.")
         finally:
+            gc.unfreeze()
             self._follower = None
             if isinstance(runner, WorkerRunner):
                 self._environment.process_exit_code = done.exit_code
@@ -185,28 +201,33 @@ class Session:
             self._follower.kill()
 
     def _generate(self, go: Go, came_ns: int, on_record: OnRecord) -> Done:
-        options = options_of(self._environment)
         try:
-            target = Target.parse(str(self._environment.host), INVOKE_PATH)
+            connections = Connections(Target.parse(str(self._environment.host), INVOKE_PATH))
+            check_descriptors(go.plan.max_in_flight)
             key = key_from_environment(os.environ)
-            folder = records_folder(options)
+            folder = records_folder(options_of(self._environment))
             records = None if folder is None else Records(folder, go.worker)
-            generator = Generator(go.plan, go.worker, target, key, records, on_record)
-        except (RecordsError, HostUrlError, ValueError) as error:
-            return _failed(error, int(ExitCode.USAGE))
-        # Clocks of two machines are never compared: on another one than the coordinator's, t0 counts from the message.
-        t0_ns = go.t0_ns if go.boot_id == boot_id() else came_ns + LEAD_NS
-        generator.warm_up()
+        except (RecordsError, ValueError) as error:
+            return _failed(error, ExitCode.USAGE)
+        generator = Generator(go.plan, go.worker, connections, key, records, on_record)
+        generator.rehearse()
         try:
-            lost = generator.run(t0_ns)
+            lost = generator.run(start_ns(go, came_ns, boot_id()))
         except RecordsError as error:
-            return _failed(error, int(ExitCode.INVALID_RUN))
+            return _failed(error, ExitCode.INVALID_RUN)
         if lost:
             return Done(int(ExitCode.INVALID_RUN), f"{lost} requests never came to an end inside the load generator.")
         return Done(int(ExitCode.VALID), "")
 
 
-def _failed(error: Exception, exit_code: int) -> Done:
-    if isinstance(error, RecordsError) and error.disk_full:
-        exit_code = DISK_FULL_EXIT
-    return Done(exit_code, str(error))
+def start_ns(go: Go, came_ns: int, own_boot_id: str) -> int:
+    """t0 on this machine's monotonic clock: the coordinator's own when that is the same clock.
+
+    Clocks of two machines are never compared: on another one, t0 counts from when the word came.
+    """
+    return go.t0_ns if go.boot_id == own_boot_id else came_ns + LEAD_NS
+
+
+def _failed(error: Exception, exit_code: ExitCode) -> Done:
+    disk_full = isinstance(error, RecordsError) and error.disk_full
+    return Done(DISK_FULL_EXIT if disk_full else int(exit_code), str(error))

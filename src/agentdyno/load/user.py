@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import gevent
 import msgspec
+from gevent.event import Event
 from locust import LoadTestShape, User, task
 from locust.env import Environment
 from locust.event import Events
@@ -16,8 +17,10 @@ from locust.runners import MasterRunner, WorkerRunner
 
 from agentdyno.contract.invoke import INVOKE_PATH
 from agentdyno.contract.run import ExitCode, RequestRecord
+from agentdyno.load.connection import Target
 from agentdyno.load.coordination import DONE, GO, READY, Coordinator, Done, Go, Session
 from agentdyno.load.options import OptionsError, add_arguments, listen, options_of, plan_of
+from agentdyno.load.schedule import Schedule
 from agentdyno.load.tally import NS_PER_MS
 
 
@@ -39,9 +42,10 @@ class ConstantArrivals(User):
         session = ConstantArrivals.session
         if session is None:
             raise RuntimeError("agentdyno.load.user.install(locust.events) has not been called in the locustfile")
-        while session.running:
-            # Locust gives a lost worker's user to another worker. Its share must not be sent from there.
-            gevent.sleep(1.0)
+        if session.running:
+            # Locust gives a lost worker's user to another worker, whose own user runs already. The lost share must
+            # not be sent from there: this one only waits to be stopped.
+            Event().wait()
         session.run(self._tell_locust)
         raise StopUser
 
@@ -74,9 +78,11 @@ class OneUserPerWorker(LoadTestShape):
         environment = self.runner.environment
         try:
             plan = plan_of(options_of(environment))
+            Schedule(plan)
             if not environment.host:
                 raise OptionsError("There is no host to send the load to; give --host http://name:port.")
-        except OptionsError as error:
+            Target.parse(environment.host, INVOKE_PATH)
+        except ValueError as error:
             coordinator.fail(ExitCode.USAGE, str(error))
             return None
         connected = self.runner.worker_count if isinstance(self.runner, MasterRunner) else 1
@@ -130,4 +136,10 @@ def _interrupt_main() -> None:
 
     Python's own handler would raise it into whatever runs at the moment, which may be an arrival.
     """
-    gevent.get_hub().handle_system_error(KeyboardInterrupt, KeyboardInterrupt())
+    coordinator = OneUserPerWorker.coordinator
+    hub = gevent.get_hub()
+    if coordinator is not None and coordinator.waits_for_workers():
+        # Locust does not expect it there and would show a traceback.
+        hub.handle_system_error(SystemExit, SystemExit(int(ExitCode.INTERRUPTED)))
+    else:
+        hub.handle_system_error(KeyboardInterrupt, KeyboardInterrupt())
