@@ -77,6 +77,11 @@ def cache_one_result(draw, body):
     body["tool_calls"][i]["result"] = body_of(index=draw(st.integers(0, 41)))["tool_calls"][i]["result"]
 
 
+def mix_two_results(draw, body):
+    i = draw(st.integers(0, 2))
+    body["tool_calls"][i]["result"] += body_of(index=draw(st.integers(0, 41)))["tool_calls"][i]["result"]
+
+
 def cache_answer(draw, body):
     body["output"] = body_of(index=draw(st.integers(0, 41)))["output"]
 
@@ -148,6 +153,7 @@ MUTATIONS = [
     reorder_calls,
     cache_one_call,
     cache_one_result,
+    mix_two_results,
     cache_answer,
     cache_whole_response,
     cache_all_but_the_session,
