@@ -8,7 +8,7 @@ import subprocess
 from collections import Counter
 
 import pytest
-from conftest import ROOT, wait_for
+from locust_processes import ROOT, wait_for
 
 from agentdyno.contract.proof import Stage
 from agentdyno.load.generator import trace_ids
