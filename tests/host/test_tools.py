@@ -1,7 +1,6 @@
 """The three mock tools: the right reference gets the token, anything else a sentence; every call is on record."""
 
 import asyncio
-import contextvars
 import inspect
 import json
 import typing
@@ -17,7 +16,8 @@ from agentdyno.contract.scenario import BackendTiming, Workload
 from agentdyno.contract.timing import parse
 from agentdyno.host import tools as tools_module
 from agentdyno.host.tools import ToolRefused, build_tools
-from agentdyno.host.trace import CURRENT, RequestOver, RequestTrace, open_trace
+from agentdyno.host.trace import RequestOver, RequestTrace, open_trace
+from tests.host.context import in_request
 
 KEY = b"k" * 16
 ORDER = order_id(1, Stage.MEASURE, 7)
@@ -30,11 +30,7 @@ def built(timing: BackendTiming | None = None, *, parallel: bool = False, seed: 
 
 
 async def serve(call, trace: RequestTrace | None = None):
-    """The tool call as the host runs it: with the request in its context."""
-    trace = trace or open_trace(None)
-    context = contextvars.copy_context()
-    context.run(CURRENT.set, trace)
-    return await asyncio.get_running_loop().create_task(call, context=context)
+    return await in_request(trace or open_trace(None), call)
 
 
 @pytest.mark.parametrize("parallel", [False, True])
