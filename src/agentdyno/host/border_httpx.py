@@ -34,7 +34,7 @@ def install(library: str, origin: Origin) -> None:
             self._observer.finish()
 
         async def aclose(self) -> None:
-            self._observer.finish()
+            self._observer.stop()
             await self._stream.aclose()
 
     async def handle_async_request(self: Any, request: Any) -> Any:

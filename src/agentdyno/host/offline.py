@@ -1,7 +1,8 @@
 """The offline guard: refuses connections and look-ups of anything but loopback, and says who was asked for.
 
 For conformance runs only. It works through audit events, which asyncio's own loop raises and uvloop does not, so
-the host runs on asyncio's loop while it is on.
+the host runs on asyncio's loop while it is on. A name given straight to `socket.connect` is looked up before Python
+says so: the connection is refused and named all the same when the look-up succeeds, and fails unnamed when it does not.
 """
 
 from __future__ import annotations
@@ -22,10 +23,14 @@ def refuse_all_but_loopback() -> None:
     sys.addaudithook(_audit)
 
 
+_LOOK_UPS = frozenset(("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"))
+_SENDS = frozenset(("socket.connect", "socket.sendto", "socket.sendmsg"))
+
+
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    if event == "socket.getaddrinfo":
+    if event in _LOOK_UPS:
         _check(arguments[0])
-    elif event in ("socket.connect", "socket.sendto", "socket.sendmsg"):
+    elif event in _SENDS:
         address = arguments[1]
         if isinstance(address, tuple):
             _check(address[0])

@@ -55,8 +55,9 @@ class Probes:
 
     def report(self) -> ProbeReport:
         """What was seen so far."""
-        gc_events = list(zip(*[iter(self._gc)] * _GC_FIELDS, strict=True))
-        loop_events = list(zip(*[iter(self._loop)] * _LOOP_FIELDS, strict=True))
+        # Of copies: making the tuples can itself start a collection, whose event must not shift what is being read.
+        gc_events = list(zip(*[iter(self._gc[:])] * _GC_FIELDS, strict=True))
+        loop_events = list(zip(*[iter(self._loop[:])] * _LOOP_FIELDS, strict=True))
         return ProbeReport(gc_events, loop_events, self._lost)
 
     def _on_gc(self, phase: str, info: dict[str, Any]) -> None:

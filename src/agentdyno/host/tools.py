@@ -41,7 +41,7 @@ class _MockTool:
         if trace is None:
             self.on_stray()
             return await self._work(reference)
-        run = trace.begin_tool(self.name, {"reference": reference})
+        run = trace.begin_tool(self.name, {"reference": _plain(reference)})
         try:
             result = await self._work(reference)
         except BaseException as error:
@@ -53,6 +53,8 @@ class _MockTool:
         return result
 
     async def _work(self, reference: str) -> str:
+        if not isinstance(reference, str):  # frameworks pass on what the LLM wrote, whatever its type
+            raise ToolRefused(f"{self.name} takes a reference as a string, not {type(reference).__name__}")
         try:
             check_reference(self.key, self.name, reference, parallel=self.parallel)
         except ValueError as error:
@@ -60,6 +62,12 @@ class _MockTool:
         if self.latency_ms is not None:
             await asyncio.sleep(self.latency_ms.draw(f"{order_of(reference)}/{self.name}") / 1000)
         return json.dumps({"status": _SAYS[self.name][1], "reference": token(self.key, self.name, reference)})
+
+
+def _plain(argument: object) -> str:
+    """The argument as text that JSON can carry, whatever a framework passed."""
+    text = argument if isinstance(argument, str) else repr(argument)
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _refuse_late(trace: RequestTrace, name: str) -> None:
@@ -70,7 +78,12 @@ def build_tools(workload: Workload, key: bytes, *, parallel: bool, on_stray: Cal
     """The scenario's tools in their order.
 
     key: the run's proof key. on_stray: told when a tool runs outside any request's context.
+    Raises ValueError with a sentence when the workload gives a latency to a tool that is not there.
     """
+    names = [step.tool for step in STEPS]
+    for name in workload.timing.tool_latency_ms:
+        if name not in names:
+            raise ValueError(f"tool_latency_ms names {name!r}, but the tools are {', '.join(names)}.")
     tools = []
     for step in STEPS:
         text = workload.timing.tool_latency_ms.get(step.tool)
