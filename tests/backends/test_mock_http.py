@@ -6,6 +6,7 @@ import json
 import time
 
 import pytest
+
 from tests.backends.mock_process import MODEL, ORDER, MockServer, chat, chunked, get, post, token
 
 BODY = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": token("RE") + ORDER}]}).encode()

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.backends.mock_process import MODEL, MODULE, ORDER, MockServer, RawClient, chat, get, post, token
 
 import agentdyno
 from agentdyno.contract.run import BackendStats
+from tests.backends.mock_process import MODEL, MODULE, ORDER, MockServer, RawClient, chat, get, post, token
 
 CHAIN = [(ORDER,), (ORDER, token("ST")), (ORDER, token("ST"), token("PO")), (ORDER, token("RE"))]
 LONG_MS = "const:600000"

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.backends.mock_process import MODEL, ORDER, TOOLS, token
 
 from agentdyno.backends.mock_llm.request import BadRequest, ToolReader, read_request
 from agentdyno.backends.mock_llm.script import ToolRequest, Turn, current_order, fill, next_turn
 from agentdyno.contract.proof import STEPS, Stage, chain, order_id
+from tests.backends.mock_process import MODEL, ORDER, TOOLS, token
 
 KEY = bytes(range(16))
 NAMES = tuple(step.tool for step in STEPS)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from agentdyno.analysis.percentiles import latency, percentile
-from agentdyno.analysis.run_data import Marks, Numbers, Requests, RunData, Window
+from agentdyno.analysis.run_data import NS_PER_MS, NS_PER_S, Marks, Numbers, Requests, RunData, Window
 from agentdyno.contract.proof import Stage
 from agentdyno.contract.run import Outcome
 from agentdyno.contract.summary import Gc, Latencies, Lateness, Ledger, Load, LoopLag, Memory, StageCounts
@@ -23,7 +21,7 @@ def stage_counts(requests: Requests, stage: Stage) -> StageCounts:
     by = {outcome: int((rows & requests.outcome(outcome)).sum()) for outcome in Outcome}
     return StageCounts(
         arrivals=int(rows.sum()),
-        sent=int((rows & ~np.isnan(requests.sent_ms)).sum()),
+        sent=int((rows & requests.was_sent).sum()),
         ok=by[Outcome.OK],
         failed=by[Outcome.FAILED],
         timeout=by[Outcome.TIMEOUT],
@@ -32,17 +30,14 @@ def stage_counts(requests: Requests, stage: Stage) -> StageCounts:
     )
 
 
-def load(requests: Requests, rate_rps: float) -> Load:
+def load(requests: Requests, rate_rps: float, window: Window) -> Load:
     """The measured stage's load."""
     counts = stage_counts(requests, Stage.MEASURE)
     rows = requests.stage(Stage.MEASURE)
-    sent = np.sort(requests.sent_ms[rows & ~np.isnan(requests.sent_ms)])
     late = lateness_ms(requests, rows)
-    reasons = Counter(str(r) for r in requests.texts("reason")[rows] if r is not None)
-    achieved = (sent.size - 1) / (sent[-1] - sent[0]) * 1000 if sent.size > 1 and sent[-1] > sent[0] else None
     return Load(
         requested_rate=rate_rps,
-        achieved_rate=None if achieved is None else float(achieved),
+        achieved_rate=_achieved_rate(requests.sent_ns[rows & requests.was_sent]),
         arrivals=counts.arrivals,
         sent=counts.sent,
         ok=counts.ok,
@@ -50,55 +45,69 @@ def load(requests: Requests, rate_rps: float) -> Load:
         timeout=counts.timeout,
         rejected=counts.rejected,
         dropped=counts.dropped,
-        in_flight_max=in_flight_max(requests),
+        in_flight_max=in_flight_max(requests, window),
         lateness_ms=Lateness(
             p50=percentile(late, 0.50),
             p99=percentile(late, 0.99),
             max=float(late.max()) if late.size else None,
         ),
         excluded={stage.value: stage_counts(requests, stage) for stage in (Stage.WARMUP, Stage.COOLDOWN)},
-        failure_reasons=dict(reasons.most_common()),
+        failure_reasons=requests.counts("reason", rows),
     )
+
+
+def _achieved_rate(sent_ns: Numbers) -> float | None:
+    span_ns = float(sent_ns.max() - sent_ns.min()) if sent_ns.size else 0.0
+    return (sent_ns.size - 1) * NS_PER_S / span_ns if span_ns else None
 
 
 def lateness_ms(requests: Requests, rows: Marks) -> Numbers:
     """Actual minus intended start of the arrivals that were sent; never negative, as nothing is sent early."""
-    sent = rows & ~np.isnan(requests.sent_ms)
-    return requests.sent_ms[sent] - requests.intended_ms[sent]
+    sent = rows & requests.was_sent
+    late: Numbers = (requests.sent_ns[sent] - requests.intended_ns[sent]) / NS_PER_MS
+    return late
 
 
-def in_flight_max(requests: Requests) -> int | None:
-    """The most requests that were sent and not yet done at one time, over the whole run."""
-    sent = ~np.isnan(requests.sent_ms) & ~np.isnan(requests.done_ms)
-    if not sent.any():
+def in_flight_max(requests: Requests, window: Window) -> int | None:
+    """The most requests, of whichever stage, that were sent and not yet done at one moment of the window."""
+    begin, end = _flights(requests, window)
+    if not begin.size:
         return None
-    times = np.concatenate([requests.sent_ms[sent], requests.done_ms[sent]])
-    steps = np.concatenate([np.ones(sent.sum()), -np.ones(sent.sum())])
+    times = np.concatenate([begin, end])
+    steps = np.concatenate([np.ones(begin.size), -np.ones(end.size)])
     order = np.lexsort((steps, times))  # at equal times the departure first
     return int(steps[order].cumsum().max())
 
 
 def mean_in_flight(requests: Requests, window: Window) -> float:
     """Time-average of the requests in flight over the window, from the records' own times."""
-    sent = ~np.isnan(requests.sent_ms) & ~np.isnan(requests.done_ms)
-    begin = np.maximum(requests.sent_ms[sent], window.start_ms)
-    end = np.minimum(requests.done_ms[sent], window.end_ms)
-    return float(np.clip(end - begin, 0, None).sum() / (window.end_ms - window.start_ms))
+    begin, end = _flights(requests, window)
+    return float((end - begin).sum()) / (window.end_ns - window.start_ns)
+
+
+def _flights(requests: Requests, window: Window) -> tuple[Numbers, Numbers]:
+    """From when to when each request was in flight within the window, those that were not left out."""
+    ended = requests.has_ended
+    begin = np.maximum(requests.sent_ns[ended], window.start_ns)
+    end = np.minimum(requests.done_ns[ended], window.end_ns)
+    inside = begin < end
+    return begin[inside], end[inside]
 
 
 def latencies(requests: Requests) -> Latencies:
     """Of the measured stage's verified answers; failures and rejections are counted elsewhere, never timed here."""
-    rows = requests.stage(Stage.MEASURE) & requests.outcome(Outcome.OK)
-    done = requests.done_ms[rows]
+    rows = requests.stage(Stage.MEASURE) & requests.outcome(Outcome.OK) & requests.has_ended
+    done = requests.done_ns[rows]
     return Latencies(
-        intended=latency(done - requests.intended_ms[rows]), service=latency(done - requests.sent_ms[rows])
+        intended=latency((done - requests.intended_ns[rows]) / NS_PER_MS),
+        service=latency((done - requests.sent_ns[rows]) / NS_PER_MS),
     )
 
 
 def finished_in_window(requests: Requests, window: Window) -> int:
     """Verified answers, of whichever stage, whose last byte fell into the window."""
-    done = requests.done_ms
-    inside = (done >= window.start_ms) & (done < window.end_ms)
+    done = requests.done_ns
+    inside = (done >= window.start_ns) & (done < window.end_ns)
     return int((inside & requests.outcome(Outcome.OK)).sum())
 
 
@@ -106,22 +115,29 @@ def cpu_seconds(resources: pa.Table, role: str, window_ns: tuple[int, int]) -> f
     """CPU (user and system) of a role's processes over the window.
 
     Each process's running total is interpolated at the window's borders between the samples around them (a quarter
-    of a second apart). None when the samples do not reach around the window.
+    of a second apart). A process that is first seen within the window began there, with a total of 0; one that is
+    last seen there counts up to then. None when the role's samples do not reach around the window, or when a
+    process's CPU could not be read: a part of the sum is not the sum.
     """
     rows = resources.filter(pc.equal(resources["role"], role))
-    total, seen = 0.0, False
-    for pid in pc.unique(rows["pid"]).to_pylist():
-        own = rows.filter(pc.equal(rows["pid"], pid))
-        times = own["monotonic_ns"].to_numpy().astype(float)
-        cpu = pc.add(own["cpu_user_s"], own["cpu_system_s"]).to_numpy(zero_copy_only=False)
-        known = ~np.isnan(cpu)
-        times, cpu = times[known], cpu[known]
-        if times.size < 2 or times[-1] < window_ns[0]:
-            continue
-        seen = True
-        at = np.interp(np.array(window_ns, dtype=float), times, cpu)
-        total += float(at[1] - at[0])
-    return total if seen else None
+    if not rows.num_rows:
+        return None
+    reach = pc.min_max(rows["monotonic_ns"])
+    if reach["min"].as_py() > window_ns[0] or reach["max"].as_py() < window_ns[1]:
+        return None
+    used = [_cpu_of_one(rows.filter(pc.equal(rows["pid"], pid)), window_ns) for pid in pc.unique(rows["pid"])]
+    known = [seconds for seconds in used if seconds is not None]
+    return sum(known) if len(known) == len(used) else None
+
+
+def _cpu_of_one(samples: pa.Table, window_ns: tuple[int, int]) -> float | None:
+    total_s = pc.add(samples["cpu_user_s"], samples["cpu_system_s"]).to_numpy()
+    known = ~np.isnan(total_s)
+    if not known.any():
+        return None
+    times_ns = samples["monotonic_ns"].to_numpy()[known].astype(float)
+    at_start, at_end = np.interp(np.array(window_ns, dtype=float), times_ns, total_s[known])
+    return float(at_end - (at_start if times_ns[0] <= window_ns[0] else 0.0))
 
 
 def cpu_ms_per_request(data: RunData) -> float | None:
@@ -135,23 +151,33 @@ def cpu_ms_per_request(data: RunData) -> float | None:
 
 
 def memory(data: RunData) -> Memory:
-    """The host's memory over the whole run."""
+    """The host's memory over the whole run.
+
+    The host is a tree of processes as soon as a framework forks or starts one, so PSS and private dirty are summed
+    over the tree at each look of the sampler, and the largest sum is the peak. RSS likewise, but a look can miss a
+    short peak and the kernel's high-water mark of one process cannot: the peak is the larger of the two, which for
+    a host of one process is that mark. (A page that several processes share counts in each one's RSS, and in PSS
+    once.) A look at which one process could not be read is left out.
+    """
     idle = data.manifest.rss_idle_bytes
     if data.resources is None:
         return Memory(rss_idle=_mb(idle))
     rows = data.resources.filter(pc.equal(data.resources["role"], "host"))
-    high_water = _column_max(rows, "rss_peak_bytes")
+    peaks = [pc.max(rows["rss_peak_bytes"]).as_py(), _tree_peak(rows, "rss_bytes")]
     return Memory(
         rss_idle=_mb(idle),
-        rss_peak=_mb(high_water if high_water is not None else _column_max(rows, "rss_bytes")),
-        pss_peak=_mb(_column_max(rows, "pss_bytes")),
-        private_dirty_peak=_mb(_column_max(rows, "private_dirty_bytes")),
+        rss_peak=_mb(max((peak for peak in peaks if peak is not None), default=None)),
+        pss_peak=_mb(_tree_peak(rows, "pss_bytes")),
+        private_dirty_peak=_mb(_tree_peak(rows, "private_dirty_bytes")),
     )
 
 
-def _column_max(rows: pa.Table, column: str) -> int | None:
-    highest: int | None = pc.max(rows[column]).as_py()
-    return highest
+def _tree_peak(rows: pa.Table, column: str) -> int | None:
+    """The largest sum over the processes of one look."""
+    looks = rows.group_by("look").aggregate([(column, "sum"), (column, "count"), ("pid", "count")])
+    whole = looks.filter(pc.equal(looks[f"{column}_count"], looks["pid_count"]))
+    peak: int | None = pc.max(whole[f"{column}_sum"]).as_py()
+    return peak
 
 
 def _mb(size_bytes: int | None) -> float | None:
@@ -164,7 +190,7 @@ def gc(data: RunData) -> Gc:
     if data.gc is None or window_ns is None:
         return Gc()
     start = data.gc["start_monotonic_ns"].to_numpy()
-    pauses = data.gc["pause_ns"].to_numpy()[(start >= window_ns[0]) & (start < window_ns[1])] / 1e6
+    pauses = data.gc["pause_ns"].to_numpy()[(start >= window_ns[0]) & (start < window_ns[1])] / NS_PER_MS
     if pauses.size == 0:
         return Gc(pause_total_ms=0.0, pause_max_ms=None, collections=0)
     return Gc(pause_total_ms=float(pauses.sum()), pause_max_ms=float(pauses.max()), collections=int(pauses.size))
@@ -176,7 +202,7 @@ def loop_lag(data: RunData) -> LoopLag:
     if data.loop is None or window_ns is None:
         return LoopLag()
     due = data.loop["deadline_monotonic_ns"].to_numpy()
-    lag = data.loop["lag_ns"].to_numpy()[(due >= window_ns[0]) & (due < window_ns[1])] / 1e6
+    lag = data.loop["lag_ns"].to_numpy()[(due >= window_ns[0]) & (due < window_ns[1])] / NS_PER_MS
     if lag.size == 0:
         return LoopLag()
     return LoopLag(p50=percentile(lag, 0.50), p99=percentile(lag, 0.99), max=float(lag.max()))

@@ -59,9 +59,21 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "service_p99", "Service time p99", "ms", Better.LOWER, "latency_ms.service.p99", "As p99, from the actual send."
     ),
-    Metric("rss_peak", "Memory peak (RSS)", "MB", Better.LOWER, "memory_mb.rss_peak", "The kernel's high-water mark."),
     Metric(
-        "pss_peak", "Memory peak (PSS)", "MB", Better.LOWER, "memory_mb.pss_peak", "The largest sample, one a second."
+        "rss_peak",
+        "Memory peak (RSS)",
+        "MB",
+        Better.LOWER,
+        "memory_mb.rss_peak",
+        "The kernel's high-water mark; of a host of several processes the largest sum at one moment, if that is more.",
+    ),
+    Metric(
+        "pss_peak",
+        "Memory peak (PSS)",
+        "MB",
+        Better.LOWER,
+        "memory_mb.pss_peak",
+        "The largest sum over the host's processes at one moment, one look a second.",
     ),
     Metric("rss_idle", "Memory idle (RSS)", "MB", Better.LOWER, "memory_mb.rss_idle", "Ready, one request answered."),
     Metric(
@@ -93,8 +105,9 @@ METRICS: tuple[Metric, ...] = (
 
 def rounded(value: float) -> str:
     """Three significant digits below 100, whole numbers with thousands marks above: never more than is known."""
-    if abs(value) >= 100:
+    short = f"{value:.3g}"
+    if abs(float(short)) >= 100:
         return f"{value:,.0f}"
     if value == 0:
         return "0"
-    return f"{value:.3g}"
+    return short if "e" not in short else f"{float(short):.12f}".rstrip("0").rstrip(".")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,16 +11,20 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.proof import Stage
 from agentdyno.contract.run import Outcome
+from agentdyno.record.folder import GC_COLUMNS, LOOP_COLUMNS, REQUEST_COLUMNS, RESOURCE_COLUMNS
 from agentdyno.record.manifest import Backend, Manifest
 
 Numbers = NDArray[np.float64]
 Marks = NDArray[np.bool_]
+NS_PER_S = 1_000_000_000
+NS_PER_MS = 1_000_000
 
 
 class DataError(UserError):
@@ -27,7 +32,7 @@ class DataError(UserError):
 
 
 class Requests:
-    """requests.parquet by column. Numbers are float64, NaN where the record has null."""
+    """requests.parquet by column. Numbers are float64 (exact for times up to a hundred days), NaN for null."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table
@@ -37,51 +42,69 @@ class Requests:
 
     def numbers(self, column: str) -> Numbers:
         """A numeric column; NaN for null."""
-        values: Numbers = self._table[column].cast(pa.float64()).to_numpy(zero_copy_only=False)
-        return values
-
-    def texts(self, column: str) -> NDArray[Any]:
-        """A text column; None for null."""
-        values: NDArray[Any] = self._table[column].to_numpy(zero_copy_only=False)
+        values: Numbers = self._table[column].cast(pa.float64()).to_numpy()
         return values
 
     @cached_property
-    def intended_ms(self) -> Numbers:
-        """Scheduled start, ms since t0."""
-        return self.numbers("intended_ns") / 1e6
+    def intended_ns(self) -> Numbers:
+        """Scheduled start, ns since t0."""
+        return self.numbers("intended_ns")
 
     @cached_property
-    def sent_ms(self) -> Numbers:
-        """Actual start, ms since t0."""
-        return self.numbers("sent_ns") / 1e6
+    def sent_ns(self) -> Numbers:
+        """Actual start, ns since t0."""
+        return self.numbers("sent_ns")
 
     @cached_property
-    def done_ms(self) -> Numbers:
-        """End, ms since t0."""
-        return self.numbers("done_ns") / 1e6
+    def done_ns(self) -> Numbers:
+        """End, ns since t0."""
+        return self.numbers("done_ns")
+
+    @cached_property
+    def was_sent(self) -> Marks:
+        """Which arrivals were sent."""
+        marks: Marks = ~np.isnan(self.sent_ns)
+        return marks
+
+    @cached_property
+    def has_ended(self) -> Marks:
+        """Which arrivals were sent and came to an end."""
+        marks: Marks = self.was_sent & ~np.isnan(self.done_ns)
+        return marks
 
     def stage(self, stage: Stage) -> Marks:
         """Which rows belong to the stage."""
-        marks: Marks = self.texts("stage") == stage.value
-        return marks
+        return self._equals("stage", stage.value)
 
     def outcome(self, outcome: Outcome) -> Marks:
         """Which rows came to that."""
-        marks: Marks = self.texts("outcome") == outcome.value
+        return self._equals("outcome", outcome.value)
+
+    def counts(self, column: str, rows: Marks) -> dict[str, int]:
+        """How often each text of a column stands in those rows, the most frequent first; null is left out."""
+        found = pc.value_counts(self._table[column].filter(pa.array(rows)).drop_null()).to_pylist()
+        return {pair["values"]: pair["counts"] for pair in sorted(found, key=lambda pair: -pair["counts"])}
+
+    def indices_once(self) -> bool:
+        """Whether no arrival is on record twice."""
+        return bool(pc.count_distinct(self._table["index"]).as_py() == len(self))
+
+    def _equals(self, column: str, value: str) -> Marks:
+        marks: Marks = pc.equal(self._table[column], value).to_numpy()
         return marks
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The measurement window: [start, end) of the measured stage's schedule, ms since t0."""
+    """The measurement window: [start, end) of the measured stage's schedule, ns since t0."""
 
-    start_ms: float
-    end_ms: float
+    start_ns: int
+    end_ns: int
 
     @property
     def seconds(self) -> float:
         """Its length."""
-        return (self.end_ms - self.start_ms) / 1000
+        return (self.end_ns - self.start_ns) / NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +123,8 @@ class RunData:
         """As the load workers kept it, or from the plan when none lived to say."""
         workers, plan = self.manifest.workers, self.manifest.plan
         if workers:
-            return Window(workers[0].measure_start_ns / 1e6, workers[0].measure_end_ns / 1e6)
-        return Window(plan.warmup_s * 1000, (plan.warmup_s + plan.duration_s) * 1000)
+            return Window(workers[0].measure_start_ns, workers[0].measure_end_ns)
+        return Window(round(plan.warmup_s * NS_PER_S), round((plan.warmup_s + plan.duration_s) * NS_PER_S))
 
     def window_ns(self) -> tuple[int, int] | None:
         """The window on the machine's monotonic clock; None when the schedule never began."""
@@ -109,7 +132,7 @@ class RunData:
         if t0 is None:
             return None
         window = self.window()
-        return t0 + int(window.start_ms * 1e6), t0 + int(window.end_ms * 1e6)
+        return t0 + window.start_ns, t0 + window.end_ns
 
 
 def read_run(path: Path, manifest: Manifest | None = None) -> RunData:
@@ -117,29 +140,29 @@ def read_run(path: Path, manifest: Manifest | None = None) -> RunData:
 
     Raises DataError when the manifest is missing or a file is broken.
     """
+    requests = _table(path / "requests.parquet", REQUEST_COLUMNS)
     return RunData(
         path=path,
         manifest=manifest or _read_json(path / "manifest.json", Manifest),
-        requests=_requests(path),
-        resources=_table(path / "resources.parquet"),
-        gc=_table(path / "gc.parquet"),
-        loop=_table(path / "loop.parquet"),
+        requests=None if requests is None else Requests(requests),
+        resources=_table(path / "resources.parquet", RESOURCE_COLUMNS),
+        gc=_table(path / "gc.parquet", GC_COLUMNS),
+        loop=_table(path / "loop.parquet", LOOP_COLUMNS),
         backend=_read_json(path / "backend.json", Backend) if (path / "backend.json").exists() else None,
     )
 
 
-def _requests(path: Path) -> Requests | None:
-    table = _table(path / "requests.parquet")
-    return None if table is None else Requests(table)
-
-
-def _table(file: Path) -> pa.Table | None:
+def _table(file: Path, columns: Sequence[str]) -> pa.Table | None:
     if not file.exists():
         return None
     try:
-        return pq.read_table(file)
+        table = pq.read_table(file)
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{file} cannot be read: {error}.") from error
+    missing = [name for name in columns if name not in table.column_names]
+    if missing:
+        raise DataError(f"{file} is not what this version writes: it has no column {', '.join(missing)}.")
+    return table
 
 
 def _read_json(file: Path, kind: type[Any]) -> Any:

@@ -13,7 +13,7 @@ def summarise(data: RunData) -> Summary:
     """Every figure of the run, and the verdict on them."""
     manifest, requests = data.manifest, data.requests
     counted = len(requests) > 0 if requests is not None else False
-    load = figures.load(requests, manifest.plan.rate) if requests is not None and counted else None
+    load = figures.load(requests, manifest.plan.rate, data.window()) if requests is not None and counted else None
     latencies = figures.latencies(requests) if requests is not None and counted else None
     ledger = figures.ledger(requests) if requests is not None and counted else Ledger()
     return Summary(
@@ -24,7 +24,7 @@ def summarise(data: RunData) -> Summary:
         backend=manifest.backend,
         load=load,
         latency_ms=latencies,
-        goodput_rps=None if load is None else load.ok / data.window().seconds,
+        goodput_rps=load.ok / data.window().seconds if load is not None and load.arrivals else None,
         cpu_ms_per_request=figures.cpu_ms_per_request(data),
         cold_start_ms=manifest.cold_start_ms,
         memory_mb=figures.memory(data),
@@ -34,6 +34,6 @@ def summarise(data: RunData) -> Summary:
         ledger=ledger,
         spans=SpanLedger(),
         generator=generator(data, load),
-        overloaded=None if load is None else is_overloaded(load),
-        verdict=verdict(data, load, latencies, ledger),
+        overloaded=is_overloaded(load) if load is not None and load.arrivals else None,
+        verdict=verdict(data, load, latencies),
     )

@@ -10,7 +10,8 @@ from agentdyno.analysis.figures import lateness_ms, mean_in_flight
 from agentdyno.analysis.run_data import Requests, RunData
 from agentdyno.contract.proof import Stage
 from agentdyno.contract.run import BackendStage, Finding, Outcome, Reason, Verdict
-from agentdyno.contract.summary import Generator, Latencies, Latency, Ledger, Load
+from agentdyno.contract.summary import Generator, Latencies, Latency, Load
+from agentdyno.record.manifest import Status
 
 LATE_MS = 10.0
 LATE_SHARE_MAX = 0.01
@@ -22,9 +23,11 @@ OVERLOAD_SHARE = 0.01
 _NOTES = frozenset({Reason.OVERLOADED, Reason.FEW_SAMPLES, Reason.NOT_PINNED})
 
 
-def verdict(data: RunData, load: Load | None, latency: Latencies | None, ledger: Ledger) -> Verdict:
+def verdict(data: RunData, load: Load | None, latency: Latencies | None) -> Verdict:
     """Put together what the rig saw happen and what the records say."""
     findings = list(data.manifest.findings)
+    if all(finding.code in _NOTES for finding in findings):
+        findings += _life(data)
     if data.requests is not None and load is not None and latency is not None:
         findings += _conservation(data, load)
         findings += _generator(data, load)
@@ -32,7 +35,7 @@ def verdict(data: RunData, load: Load | None, latency: Latencies | None, ledger:
         findings += _order("intended", latency.intended)
         findings += _order("service", latency.service)
         findings += _little(data, data.requests)
-        findings += _work(data, load, ledger)
+        findings += _work(data, load)
         findings += _overload(load)
         findings += _samples(latency.intended)
     if data.manifest.cores.get("host") is None:
@@ -51,8 +54,21 @@ def generator(data: RunData, load: Load | None) -> Generator:
     window_s = data.window().seconds
     used = [end.cpu_s for end in data.manifest.workers if end.cpu_s is not None]
     percent = max(used) / window_s * 100 if used and window_s > 0 else None
-    late_ok = None if data.requests is None or load is None else not list(_late(data.requests, load))
+    late_ok = None if data.requests is None or load is None or not load.sent else not list(_late(data.requests, load))
     return Generator(cpu_percent=percent, lateness_ok=late_ok, workers=data.manifest.plan.workers)
+
+
+def _life(data: RunData) -> Iterator[Finding]:
+    """What the manifest and the files say of the run's life, where the rig itself has noted nothing."""
+    manifest = data.manifest
+    if manifest.status is not Status.FINISHED:
+        code = Reason.RIG_FAILED if manifest.status is Status.FAILED else Reason.INTERRUPTED
+        yield Finding(code, f"The run did not come to its end: its manifest says {manifest.status.value!r}.")
+    elif data.requests is None or not len(data.requests):
+        yield Finding(Reason.NO_SUCCESS, "Not one arrival is on record.")
+    elif (finished := sum(end.finished for end in manifest.workers)) < manifest.plan.workers:
+        text = f"Of {manifest.plan.workers} load workers {finished} followed the schedule to its end."
+        yield Finding(Reason.GENERATOR_DIED, text)
 
 
 def _conservation(data: RunData, load: Load) -> Iterator[Finding]:
@@ -65,8 +81,14 @@ def _conservation(data: RunData, load: Load) -> Iterator[Finding]:
         text = f"The schedule has {due} arrivals in the measured stage; {load.arrivals} are on record."
         yield Finding(Reason.NOT_CONSERVED, text)
     requests = data.requests
-    if requests is not None and len(set(requests.numbers("index"))) != len(requests):
+    if requests is None:
+        return
+    if not requests.indices_once():
         yield Finding(Reason.NOT_CONSERVED, "Some arrivals are on record twice.")
+    untimed = int(((requests.was_sent | requests.outcome(Outcome.OK)) & ~requests.has_ended).sum())
+    if untimed:
+        text = f"{untimed} arrivals were sent or answered, but the times of it are not on record."
+        yield Finding(Reason.NOT_CONSERVED, text)
 
 
 def _late(requests: Requests, load: Load) -> Iterator[Finding]:
@@ -122,17 +144,22 @@ def _little(data: RunData, requests: Requests) -> Iterator[Finding]:
         yield Finding(Reason.LITTLES_LAW, text)
 
 
-def _work(data: RunData, load: Load, ledger: Ledger) -> Iterator[Finding]:
+def _work(data: RunData, load: Load) -> Iterator[Finding]:
+    """Each verified answer must have taken the declared number of calls; a mean could hide 2 and 4 behind 3."""
     manifest = data.manifest
-    if load.ok == 0:
+    if data.requests is None or load.ok == 0:
         return
-    if ledger.tool_calls is not None and ledger.tool_calls != manifest.expected_tool_calls:
-        text = f"{ledger.tool_calls:.2f} tool calls a request; the scenario asks for {manifest.expected_tool_calls}."
-        yield Finding(Reason.WORK_DIFFERS, text)
-    expected = manifest.expected_llm_calls
-    if expected is not None and ledger.llm_calls is not None and ledger.llm_calls != expected:
-        text = f"{ledger.llm_calls:.2f} LLM calls a request; the adapter declares {expected}."
-        yield Finding(Reason.WORK_DIFFERS, text)
+    rows = data.requests.stage(Stage.MEASURE) & data.requests.outcome(Outcome.OK)
+    for column, what, expected in (
+        ("tool_calls", "tool calls; the scenario asks for", manifest.expected_tool_calls),
+        ("llm_calls", "LLM calls; the adapter declares", manifest.expected_llm_calls),
+    ):
+        counted = data.requests.numbers(column)[rows]
+        counted = counted[~np.isnan(counted)]
+        differs = counted[counted != expected] if expected is not None else counted[:0]
+        if differs.size:
+            text = f"{differs.size} of {load.ok} answers took another number of {what} {expected}, not {differs[0]:g}."
+            yield Finding(Reason.WORK_DIFFERS, text)
     yield from _wire(data, load)
 
 
@@ -149,7 +176,10 @@ def _wire(data: RunData, load: Load) -> Iterator[Finding]:
         ("prompt_tokens", served.prompt_tokens),
         ("completion_tokens", served.completion_tokens),
     ):
-        counted = np.nansum(data.requests.numbers(column)[rows])
+        values = data.requests.numbers(column)[rows]
+        if np.isnan(values).all():
+            continue  # the host could not count this
+        counted = np.nansum(values)
         if counted != count:
             text = f"The host counted {counted:.0f} {column.replace('_', ' ')}; the backend served {count}."
             yield Finding(Reason.WORK_DIFFERS, text)
@@ -168,7 +198,13 @@ def _overload(load: Load) -> Iterator[Finding]:
 def _samples(latency: Latency) -> Iterator[Finding]:
     missing = [
         name
-        for name, value in (("p90", latency.p90), ("p95", latency.p95), ("p99", latency.p99), ("p99.9", latency.p999))
+        for name, value in (
+            ("p50", latency.p50),
+            ("p90", latency.p90),
+            ("p95", latency.p95),
+            ("p99", latency.p99),
+            ("p99.9", latency.p999),
+        )
         if value is None
     ]
     if missing and latency.n:

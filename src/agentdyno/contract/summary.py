@@ -39,7 +39,8 @@ class StageCounts(msgspec.Struct, frozen=True):
 class Load(msgspec.Struct, frozen=True):
     """The measured stage's arrivals. excluded: warm-up and cool-down, which no other figure includes.
 
-    achieved_rate: (sent - 1) / (last send - first send). in_flight_max: sent and not yet done, at most.
+    achieved_rate: (sent - 1) / (last send - first send). in_flight_max: sent and not yet done, at most, at one moment
+    of the measurement window.
     """
 
     requested_rate: float
@@ -78,8 +79,11 @@ class Latencies(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """The host process's memory, MB (10^6 bytes). rss_peak is the kernel's high-water mark; pss and private dirty
-    peaks are the largest samples, one a second.
+    """The memory of the host's process and its descendants, MB (10^6 bytes).
+
+    pss_peak and private_dirty_peak: the largest sum over them at one moment, one look a second. rss_peak: the larger
+    of the kernel's high-water mark of one process (which is it for a host of one process) and the largest such sum,
+    four looks a second. rss_idle: of the host's own process, ready, with one request answered.
     """
 
     rss_idle: float | None = None

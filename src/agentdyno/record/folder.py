@@ -8,23 +8,27 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.json as pj
 import pyarrow.parquet as pq
 
 from agentdyno.contract.errors import UserError
-from agentdyno.contract.run import RequestRecord, Second, WorkerEnd
+from agentdyno.contract.run import RequestRecord, WorkerEnd
 from agentdyno.record.processes import Reading
 from agentdyno.record.sampler import Sample
 
 _COMPRESSION = "zstd"
+_TAIL_BYTES = 65_536  # longer than any line, so that the last newline of a cut file is found in it
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._#-]+")
 
 
 class FolderError(UserError):
@@ -39,14 +43,18 @@ class RunFolder:
 
     @classmethod
     def create(cls, parent: Path, framework: str) -> RunFolder:
-        """Make a new, empty one under `parent`. Raises FolderError."""
+        """Make a new, empty one under `parent`. Raises FolderError.
+
+        Characters of the framework's name that do not belong in a file's name (a slash above all) become `_`.
+        """
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-        path = parent / f"{stamp}-{framework}-{secrets.token_hex(3)}"
+        path = parent / f"{stamp}-{_NOT_IN_A_NAME.sub('_', framework)}-{secrets.token_hex(3)}"
         try:
             for part in ("raw", "logs"):
                 (path / part).mkdir(parents=True)
         except OSError as error:
-            raise FolderError(f"The run folder {path} cannot be made: {error.strerror}.") from error
+            text = f"The run folder {path} cannot be made: {error.strerror}. Name another parent folder with OUT=."
+            raise FolderError(text) from error
         return cls(path)
 
     @property
@@ -64,85 +72,134 @@ class RunFolder:
         return self.path / "logs" / f"{role}.log"
 
     def write_json(self, name: str, content: Any) -> None:
-        """Write `name` whole or not at all: strict JSON, keys in the order given."""
-        text = json.dumps(msgspec.to_builtins(content), indent=2, allow_nan=False, ensure_ascii=False)
-        target = self.path / name
-        partial = target.with_suffix(".partial")
-        partial.write_text(text + "\n", encoding="utf-8")
-        os.replace(partial, target)  # noqa: PTH105 - the one that is atomic by contract
+        """Write `name` whole or not at all: strict JSON, keys in the order given.
 
-    def requests(self) -> list[RequestRecord]:
-        """All arrivals so far, in the order of the schedule."""
-        found = list(_lines(self.raw.glob("requests-*.jsonl"), RequestRecord))
-        return sorted(found, key=lambda record: record.index)
+        Raises ValueError for NaN and the infinities, which JSON does not have, and OSError.
+        """
+        text = json.dumps(msgspec.to_builtins(content), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+        # Half a surrogate pair, from a command line that is not UTF-8, has no encoding: it becomes a "?".
+        encoded = text.encode("utf-8", errors="replace")
+        self._replace(name, lambda partial: partial.write_bytes(encoded))
 
-    def seconds(self) -> list[Second]:
-        """The workers' live reports so far."""
-        return list(_lines(sorted(self.raw.glob("seconds-*.jsonl")), Second))
+    def requests(self) -> pa.Table:
+        """All arrivals so far, in the order of the schedule: the fields of RequestRecord. Raises FolderError."""
+        found = _read_lines(sorted(self.raw.glob("requests-*.jsonl")), _REQUEST_SCHEMA, _REQUEST_REQUIRED)
+        return found.sort_by("index")
 
     def worker_ends(self) -> list[WorkerEnd]:
-        """What the workers said at their end."""
-        return [msgspec.json.decode(file.read_bytes(), type=WorkerEnd) for file in sorted(self.raw.glob("end-*.json"))]
+        """What the workers said at their end. Raises FolderError."""
+        return [_worker_end(file) for file in sorted(self.raw.glob("end-*.json"))]
 
-    def samples(self) -> list[Sample]:
-        """The resource samples so far."""
-        return list(_lines([self.raw / "resources.jsonl"], Sample))
+    def samples(self) -> pa.Table:
+        """The resource samples so far: the fields of Sample, those of its Reading one by one. Raises FolderError."""
+        found = _read_lines([self.raw / "resources.jsonl"], _SAMPLE_SCHEMA, _SAMPLE_REQUIRED)
+        reading = pa.Table.from_struct_array(found["reading"]) if found.num_rows else _READING_SCHEMA.empty_table()
+        for name in reversed(_SAMPLE_REQUIRED):
+            reading = reading.add_column(0, name, found[name])
+        return reading
 
-    def write_requests(self, records: list[RequestRecord]) -> None:
-        """`requests.parquet`: one row an arrival, the fields of RequestRecord."""
-        self._write_parquet("requests.parquet", [msgspec.to_builtins(r) for r in records], _REQUEST_SCHEMA)
+    def write_requests(self, records: pa.Table) -> None:
+        """`requests.parquet`: one row an arrival, as `requests` gives them."""
+        self._write_parquet("requests.parquet", records)
 
-    def write_resources(self, samples: list[Sample]) -> None:
-        """`resources.parquet`: one row a sample of a process, the fields of Reading."""
-        rows = [
-            {"monotonic_ns": s.monotonic_ns, "role": s.role, "pid": s.pid, **msgspec.to_builtins(s.reading)}
-            for s in samples
-        ]
-        self._write_parquet("resources.parquet", rows, _RESOURCE_SCHEMA)
+    def write_resources(self, samples: pa.Table) -> None:
+        """`resources.parquet`: one row a sample of a process, as `samples` gives them."""
+        self._write_parquet("resources.parquet", samples)
 
-    def write_gc(self, events: list[tuple[int, int, int, int]]) -> None:
+    def write_gc(self, events: Sequence[tuple[int, int, int, int]]) -> None:
         """`gc.parquet`: one row a collection."""
-        self._write_parquet("gc.parquet", [dict(zip(_GC_SCHEMA.names, e, strict=True)) for e in events], _GC_SCHEMA)
+        self._write_parquet("gc.parquet", _integers(GC_COLUMNS, events))
 
-    def write_loop(self, events: list[tuple[int, int]]) -> None:
+    def write_loop(self, events: Sequence[tuple[int, int]]) -> None:
         """`loop.parquet`: one row a tick of the event-loop probe."""
-        rows = [dict(zip(_LOOP_SCHEMA.names, e, strict=True)) for e in events]
-        self._write_parquet("loop.parquet", rows, _LOOP_SCHEMA)
+        self._write_parquet("loop.parquet", _integers(LOOP_COLUMNS, events))
 
     def drop_raw(self) -> None:
         """The parquet files hold it all: remove the JSON lines."""
         shutil.rmtree(self.raw)
 
-    def _write_parquet(self, name: str, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
+    def _write_parquet(self, name: str, table: pa.Table) -> None:
+        self._replace(name, lambda partial: pq.write_table(table, partial, compression=_COMPRESSION))
+
+    def _replace(self, name: str, write: Callable[[Path], object]) -> None:
+        """Put what `write` writes in the place of `name`; when it fails, nothing has changed and nothing is left."""
         partial = self.path / f"{name}.partial"
-        pq.write_table(pa.Table.from_pylist(rows, schema=schema), partial, compression=_COMPRESSION)
-        os.replace(partial, self.path / name)  # noqa: PTH105
+        try:
+            write(partial)
+            os.replace(partial, self.path / name)  # noqa: PTH105 - the one that is atomic by contract
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
 
 
-def _lines(files: Iterable[Path], kind: type[Any]) -> Iterable[Any]:
-    """The objects of JSON-lines files; a last line that was cut off by a kill is left out."""
-    decoder = msgspec.json.Decoder(kind)
+def _read_lines(files: Iterable[Path], schema: pa.Schema, required: Sequence[str]) -> pa.Table:
+    """The objects of JSON-lines files as columns; a last line that was cut off by a kill is left out.
+
+    Arrow reads the lines itself: a million records as Python objects would take gigabytes.
+    """
+    options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
+    tables = [schema.empty_table()]
     for file in files:
-        if not file.exists():
+        if not file.exists() or not (size := _whole_lines_bytes(file)):
             continue
-        lines = file.read_bytes().split(b"\n")
-        # After the last newline stands nothing, or a piece of a line.
-        for line in lines[:-1]:
-            yield decoder.decode(line)
+        try:
+            with pa.OSFile(str(file)) as source:
+                table = pj.read_json(source.get_stream(0, size), parse_options=options)
+        except pa.ArrowInvalid as error:
+            raise FolderError(f"{file} holds a line that is no record of this version: {error}.") from error
+        missing = [name for name in required if table[name].null_count]
+        if missing:
+            raise FolderError(f"{file} holds a record without {', '.join(missing)}.")
+        tables.append(table.select(schema.names))
+    return pa.concat_tables(tables)
 
 
-def _schema(struct: type[msgspec.Struct], extra: list[tuple[str, pa.DataType]]) -> pa.Schema:
+def _whole_lines_bytes(file: Path) -> int:
+    """The file's length up to and with its last newline; after that stands nothing, or a piece of a line."""
+    with file.open("rb") as lines:
+        size = lines.seek(0, os.SEEK_END)
+        start = lines.seek(max(0, size - _TAIL_BYTES))
+        return start + lines.read().rfind(b"\n") + 1
+
+
+def _worker_end(file: Path) -> WorkerEnd:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=WorkerEnd)
+    except msgspec.MsgspecError as error:
+        raise FolderError(f"{file} is not what a load worker of this version writes: {error}.") from error
+
+
+def _integers(columns: Sequence[str], rows: Sequence[Sequence[int]]) -> pa.Table:
+    by_column = zip(*rows, strict=True) if rows else ((),) * len(columns)
+    return pa.table({name: pa.array(c, pa.int64()) for name, c in zip(columns, by_column, strict=True)})
+
+
+def _schema(struct: type[msgspec.Struct]) -> pa.Schema:
+    """A struct's fields as columns; a struct within it is one column."""
     types = {"int": pa.int64(), "float": pa.float64(), "str": pa.string(), "Outcome": pa.string()}
-    fields = list(extra)
+    fields = []
     for field in msgspec.structs.fields(struct):
         name = getattr(field.type, "__name__", "")
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            fields.append((field.name, pa.struct(list(_schema(field.type)))))
+            continue
         if name not in types:  # a union with None: the other member says what it is
             name = next(arg.__name__ for arg in field.type.__args__ if arg is not type(None))
         fields.append((field.name, types[name]))
     return pa.schema(fields)
 
 
-_REQUEST_SCHEMA = _schema(RequestRecord, [])
-_RESOURCE_SCHEMA = _schema(Reading, [("monotonic_ns", pa.int64()), ("role", pa.string()), ("pid", pa.int64())])
-_GC_SCHEMA = pa.schema([(n, pa.int64()) for n in ("start_monotonic_ns", "pause_ns", "generation", "collected")])
-_LOOP_SCHEMA = pa.schema([(n, pa.int64()) for n in ("deadline_monotonic_ns", "lag_ns")])
+def _required(struct: type[msgspec.Struct]) -> tuple[str, ...]:
+    """The fields that every record has, and that are not null in any."""
+    return tuple(f.name for f in msgspec.structs.fields(struct) if f.required and isinstance(f.type, type))
+
+
+_REQUEST_SCHEMA = _schema(RequestRecord)
+_REQUEST_REQUIRED = _required(RequestRecord)
+_READING_SCHEMA = _schema(Reading)
+_SAMPLE_SCHEMA = _schema(Sample)
+_SAMPLE_REQUIRED = tuple(name for name in _required(Sample) if name != "reading")
+REQUEST_COLUMNS = tuple(_REQUEST_SCHEMA.names)
+RESOURCE_COLUMNS = (*_SAMPLE_REQUIRED, *_READING_SCHEMA.names)
+GC_COLUMNS = ("start_monotonic_ns", "pause_ns", "generation", "collected")
+LOOP_COLUMNS = ("deadline_monotonic_ns", "lag_ns")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -116,8 +115,9 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def _cpu_model() -> str | None:
-    if sys.platform == "linux":
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+    facts = Path("/proc/cpuinfo")
+    if facts.exists():
+        for line in facts.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     return platform.processor() or None

@@ -7,18 +7,25 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 import psutil
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _KIB = 1024
+_ENDED = frozenset("ZX")
+_T = TypeVar("_T")
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at one process. CPU, waits, switches and faults are totals since its start."""
+    """One look at one process. CPU, waits, switches and faults are totals since its start.
+
+    The run-queue wait and the switches are the main thread's alone, where the event loop runs: the kernel keeps no
+    sum over threads. All else is the whole process's.
+    """
 
     rss_bytes: int | None = None
     rss_peak_bytes: int | None = None
@@ -41,7 +48,10 @@ class Reader(Protocol):
     """Reads processes by pid."""
 
     def read(self, pid: int, *, detailed: bool) -> Reading | None:
-        """None when the process is gone. detailed: also PSS, USS and private dirty, which cost milliseconds."""
+        """None when the process is gone, or has ended and only waits for its parent to take note.
+
+        detailed: also PSS, USS and private dirty, which cost milliseconds.
+        """
 
     def children(self, pid: int) -> list[int]:
         """All descendants that are alive."""
@@ -60,6 +70,8 @@ class ProcReader:
         if stat is None:
             return None
         fields = stat.rpartition(")")[2].split()  # the name before it may hold anything
+        if fields[0] in _ENDED:
+            return None
         status = _key_values(_text(base / "status"))
         rollup = _key_values(_text(base / "smaps_rollup")) if detailed else {}
         schedstat = (_text(base / "schedstat") or "").split()
@@ -84,39 +96,54 @@ class ProcReader:
 
     def children(self, pid: int) -> list[int]:
         """See Reader.children."""
+        children_of: Callable[[int], list[int]] = self._children_listed
+        if not (self._root / str(pid) / "task" / str(pid) / "children").exists():
+            children_of = self._children_by_parent()  # the kernel, or the sandbox, was built without the lists
         found: list[int] = []
         waiting = [pid]
         while waiting:
-            for task in _entries(self._root / str(waiting.pop()) / "task"):
-                for child in (_text(task / "children") or "").split():
-                    found.append(int(child))
-                    waiting.append(int(child))
+            children = children_of(waiting.pop())
+            found += children
+            waiting += children
         return found
+
+    def _children_listed(self, pid: int) -> list[int]:
+        tasks = _entries(self._root / str(pid) / "task")
+        return [int(child) for task in tasks for child in (_text(task / "children") or "").split()]
+
+    def _children_by_parent(self) -> Callable[[int], list[int]]:
+        """The same from every process's own word on its parent."""
+        children: dict[int, list[int]] = {}
+        for entry in _entries(self._root):
+            stat = _text(entry / "stat") if entry.name.isdecimal() else None
+            if stat is not None:
+                children.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry.name))
+        return lambda pid: children.get(pid, [])
 
 
 class PsutilReader:
-    """Anywhere else: what psutil can read, None for the rest."""
+    """Anywhere else: what psutil can read and the system allows, None for the rest."""
 
     def read(self, pid: int, *, detailed: bool) -> Reading | None:
         """See Reader.read."""
         try:
             process = psutil.Process(pid)
             with process.oneshot():
-                memory, cpu, switches = process.memory_info(), process.cpu_times(), process.num_ctx_switches()
-                threads = process.num_threads()
-            uss = self._uss(process) if detailed else None
-        except (psutil.NoSuchProcess, psutil.ZombieProcess):
+                memory = _allowed(process.memory_info)
+                cpu = _allowed(process.cpu_times)
+                switches = _allowed(process.num_ctx_switches)
+                threads = _allowed(process.num_threads)
+            full = _allowed(process.memory_full_info) if detailed else None
+        except psutil.NoSuchProcess:  # or a zombie, which psutil counts among them
             return None
-        except psutil.AccessDenied:
-            return Reading()
         return Reading(
-            rss_bytes=memory.rss,
-            vsz_bytes=memory.vms,
-            uss_bytes=uss,
-            cpu_user_s=cpu.user,
-            cpu_system_s=cpu.system,
-            switches_voluntary=switches.voluntary,
-            switches_involuntary=switches.involuntary,
+            rss_bytes=None if memory is None else memory.rss,
+            vsz_bytes=None if memory is None else memory.vms,
+            uss_bytes=getattr(full, "uss", None),
+            cpu_user_s=None if cpu is None else cpu.user,
+            cpu_system_s=None if cpu is None else cpu.system,
+            switches_voluntary=None if switches is None else switches.voluntary,
+            switches_involuntary=None if switches is None else switches.involuntary,
             threads=threads,
         )
 
@@ -127,12 +154,13 @@ class PsutilReader:
         except psutil.Error:
             return []
 
-    def _uss(self, process: psutil.Process) -> int | None:
-        try:
-            uss: int | None = getattr(process.memory_full_info(), "uss", None)
-        except psutil.AccessDenied:
-            return None
-        return uss
+
+def _allowed(read: Callable[[], _T]) -> _T | None:
+    """What `read` gives; None when this user may not see it."""
+    try:
+        return read()
+    except psutil.AccessDenied:
+        return None
 
 
 def default_reader() -> Reader:
@@ -142,8 +170,9 @@ def default_reader() -> Reader:
 
 def _text(file: Path) -> str | None:
     try:
-        return file.read_text()
-    except (OSError, ValueError):  # gone, another user's, or not built into this kernel: a gap
+        # A process's name is bytes of no known encoding, and none of ours is looked at.
+        return file.read_text(encoding="ascii", errors="replace")
+    except OSError:  # gone, another user's, or not built into this kernel: a gap
         return None
 
 
@@ -162,7 +191,7 @@ def _count(folder: Path) -> int | None:
 
 
 def _key_values(text: str | None) -> dict[str, str]:
-    pairs = (line.split(":", 1) for line in (text or "").splitlines() if ":" in line)
+    pairs = (line.split(":", 1) for line in (text or "").split("\n") if ":" in line)
     return {key: value.strip() for key, value in pairs}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from pathlib import Path
@@ -16,9 +17,14 @@ _CHILDREN_EVERY = 8
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One reading of one process of the run. role: host, backend, generator, rig."""
+    """One reading of one process of the run.
+
+    look: which of the sampler's looks at all processes this is from; what has the same number belongs to one moment.
+    role: host, backend, generator, rig.
+    """
 
     monotonic_ns: int
+    look: int
     role: str
     pid: int
     reading: Reading
@@ -27,7 +33,8 @@ class Sample(msgspec.Struct, frozen=True):
 class Sampler:
     """A thread of the rig that appends samples to a JSON-lines file until it is stopped.
 
-    Only the host's processes are read in detail. The schedule is absolute, so a slow reading makes no drift.
+    Only the host's processes are read in detail. The schedule is absolute, so that a slow reading makes no drift;
+    looks that a stall has swallowed are not made up for. failure: why the sampling ended early, if it did.
     """
 
     def __init__(self, file: Path, reader: Reader | None = None) -> None:
@@ -37,7 +44,7 @@ class Sampler:
         self._children: dict[int, list[int]] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
-        self._round = 0
+        self._looks = 0
         self.failure: OSError | None = None
 
     def watch(self, role: str, pid: int) -> None:
@@ -49,7 +56,7 @@ class Sampler:
         self._thread.start()
 
     def stop(self) -> None:
-        """Take no more samples; the file is complete when this returns."""
+        """Take a last look, so that the samples reach up to here; the file is complete when this returns."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -58,23 +65,25 @@ class Sampler:
         try:
             with self._file.open("ab") as out:
                 due = time.monotonic()
-                while not self._stop.wait(max(0.0, due - time.monotonic())):
+                stopping = False
+                while not stopping:
+                    stopping = self._stop.wait(max(0.0, due - time.monotonic()))
                     for sample in self._look():
                         out.write(msgspec.json.encode(sample) + b"\n")
                     out.flush()
-                    due += INTERVAL_S
+                    due += INTERVAL_S * max(1, math.ceil((time.monotonic() - due) / INTERVAL_S))
         except OSError as error:  # a full disk ends the sampling; the run says so
             self.failure = error
 
     def _look(self) -> list[Sample]:
         found: list[Sample] = []
         for pid, role in self._roots.items():
-            if self._round % _CHILDREN_EVERY == 0:
+            if self._looks % _CHILDREN_EVERY == 0:
                 self._children[pid] = self._reader.children(pid) if role != "rig" else []
-            detailed = role == "host" and self._round % _DETAILED_EVERY == 0
+            detailed = role == "host" and self._looks % _DETAILED_EVERY == 0
             for member in (pid, *self._children.get(pid, ())):
                 reading = self._reader.read(member, detailed=detailed)
                 if reading is not None:
-                    found.append(Sample(time.monotonic_ns(), role, member, reading))
-        self._round += 1
+                    found.append(Sample(time.monotonic_ns(), self._looks, role, member, reading))
+        self._looks += 1
         return found

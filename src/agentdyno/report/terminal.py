@@ -4,32 +4,35 @@ from __future__ import annotations
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from agentdyno.analysis.metrics import METRICS
 from agentdyno.contract.summary import Load, Summary
 
 
 def print_summary(summary: Summary, console: Console) -> None:
-    """The verdict, what became of the arrivals, and every declared metric."""
+    """The verdict, what became of the arrivals, and every declared metric.
+
+    Names and messages come from adapters, backends and logs: they are printed as they are, never as markup.
+    """
     framework = summary.framework
     version = f" {framework.version}" if framework.version else ""
     title = f"{framework.name}{version}, scenario {summary.scenario}, {summary.backend.get('kind')} backend"
-    console.print(title, markup=False, highlight=False, style="bold")
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table = Table(title=Text(title), title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="dim")
     table.add_column(justify="right")
     for metric in METRICS:
-        table.add_row(metric.title, metric.text(summary))
+        table.add_row(Text(metric.title), Text(metric.text(summary)))
     console.print(table)
     if summary.load is not None:
-        console.print(_arrivals(summary.load), highlight=False)
+        console.print(Text(_arrivals(summary.load)))
     verdict = summary.verdict
-    word = "[bold green]valid[/]" if verdict.valid else "[bold red]invalid[/]"
-    console.print(f"Verdict: {word}{' (overloaded)' if summary.overloaded else ''}", highlight=False)
+    word = Text("valid", "bold green") if verdict.valid else Text("invalid", "bold red")
+    console.print(Text.assemble("Verdict: ", word, " (overloaded)" if summary.overloaded else ""))
     for finding in verdict.reasons:
-        console.print(f"  {finding.code.value}: {finding.message}", markup=False, highlight=False)
+        console.print(Text(f"  {finding.code.value}: {finding.message}"))
     for finding in verdict.notes:
-        console.print(f"  note {finding.code.value}: {finding.message}", markup=False, highlight=False)
+        console.print(Text(f"  note {finding.code.value}: {finding.message}"))
 
 
 def _arrivals(load: Load) -> str:
