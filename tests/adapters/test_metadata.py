@@ -128,5 +128,5 @@ def test_an_adapter_imports_no_other_framework(path: Path) -> None:
 def test_an_adapter_knows_the_contract_and_nothing_else_of_us(path: Path) -> None:
     ours = {module for module in imported_modules(path) if module.partition(".")[0] == "agentdyno"}
     if any(variant.plans_with != "llm" for variant in read_folder(path).variants):
-        ours.discard("agentdyno.host.trace")  # planning without an LLM is marked there; nobody else could see it
+        ours.discard("agentdyno.host.border")  # planning without an LLM is marked there; nobody else could see it
     assert all(module.startswith("agentdyno.contract.") for module in ours), ours
