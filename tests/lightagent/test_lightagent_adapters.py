@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from fake_llm import FakeLlm, says
 
 from agentdyno.contract.adapter import ChangesTools, LlmEndpoint, Streams, Tool, check_class, read_folder
 from agentdyno.contract.proof import (
@@ -24,6 +23,7 @@ from agentdyno.contract.proof import (
     token,
 )
 from agentdyno.contract.scenario import SCENARIOS
+from tests.lightagent.fake_llm import FakeLlm, says
 
 ADAPTERS = Path(__file__).parents[2] / "adapters"
 FOLDER_OF = {"bare": "bare", "lightagent": "lightagent", "lightagent-llm": "lightagent"}

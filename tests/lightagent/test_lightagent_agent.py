@@ -7,7 +7,6 @@ import json
 from contextlib import asynccontextmanager, contextmanager
 
 import pytest
-from fake_llm import Events, FakeLlm, Hang, Sleeps, Status, says, streamed
 
 from lightagent import (
     Agent,
@@ -25,6 +24,7 @@ from lightagent import (
     TurnLimitError,
     UnknownToolError,
 )
+from tests.lightagent.fake_llm import Events, FakeLlm, Hang, Sleeps, Status, says, streamed
 
 
 async def double(number: int) -> str:

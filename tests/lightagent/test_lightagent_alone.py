@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fake_llm import FakeLlm, says
+from tests.lightagent.fake_llm import FakeLlm, says
 
 FOLDER = Path(__file__).parents[2] / "adapters" / "lightagent"
 

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
-from fake_llm import Cut, Events, FakeLlm, Hang, Sleeps, Status, says, streamed
 from hypothesis import given
 from hypothesis import strategies as st
 from lightagent.llm import read_retry_after
@@ -23,6 +22,7 @@ from lightagent import (
     LlmTimeoutError,
     Retry,
 )
+from tests.lightagent.fake_llm import Cut, Events, FakeLlm, Hang, Sleeps, Status, says, streamed
 
 HELLO = [{"role": "user", "content": "hello"}]
 

@@ -2,7 +2,8 @@
 
 import pytest
 from hypothesis import settings
-from locust_processes import Processes
+
+from tests.load.locust_processes import Processes
 
 # A busy machine may take long over one example; that is no failure.
 settings.register_profile("no deadline", deadline=None)

@@ -8,11 +8,11 @@ import subprocess
 from collections import Counter
 
 import pytest
-from locust_processes import ROOT, wait_for
 
 from agentdyno.contract.proof import Stage
 from agentdyno.load.generator import trace_ids
 from agentdyno.load.records import DISK_FULL_EXIT
+from tests.load.locust_processes import ROOT, wait_for
 
 pytestmark = pytest.mark.e2e
 SHORT = ("--rate", "50", "--warmup", "1s", "--duration", "2s", "--cooldown", "500ms")

@@ -1,6 +1,5 @@
 import msgspec
 import pytest
-from contract_target import answer_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,6 +7,7 @@ from agentdyno.contract.proof import STEPS, Stage, chain, order_id
 from agentdyno.contract.run import Outcome
 from agentdyno.contract.scenario import SCENARIOS
 from agentdyno.load.verify import judge
+from tests.load.contract_target import answer_of
 
 KEY = b"0123456789abcdef"
 ORDER = order_id(7, Stage.MEASURE, 42)

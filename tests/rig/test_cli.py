@@ -13,8 +13,7 @@ from agentdyno.rig.environments import ROOT
 from agentdyno.rig.frameworks import UnknownFramework, resolve, resolve_folder
 from agentdyno.rig.listing import framework_table
 from agentdyno.rig.new_adapter import create
-
-from .conftest import Checkout
+from tests.rig.conftest import Checkout
 
 TOML = '[[variant]]\nname = "{0}"\ntitle = "{0}"\nentry = "adapter:It"\n'
 

@@ -16,8 +16,7 @@ import pytest
 from agentdyno.rig import environments
 from agentdyno.rig.building import ensure
 from agentdyno.rig.environments import SetupError, State, check, facts, state
-
-from .conftest import Checkout, make_wheel
+from tests.rig.conftest import Checkout, make_wheel
 
 SOURCE = Path(environments.__file__).parents[2]
 

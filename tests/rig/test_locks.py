@@ -8,8 +8,7 @@ import pytest
 from agentdyno.rig.environments import ROOT, SetupError, adapter_environment, normalised, rig_environment
 from agentdyno.rig.frameworks import all_folders
 from agentdyno.rig.locks import adapter_requirements, locked_version, rig_requirements, write_lock
-
-from .conftest import Checkout, make_wheel
+from tests.rig.conftest import Checkout, make_wheel
 
 FOLDERS = all_folders()
 LOCKS = [rig_environment().lock, *(adapter_environment(folder).lock for folder in FOLDERS)]
