@@ -3,7 +3,7 @@
 LLM, tools and agent are built once; each run has its own context and memory. What a reader of its figures must know:
 it streams its LLM calls unless told not to, also where nobody reads the stream, and does not ask for usage then; with
 openai 2.54 each of these streams costs a new connection; and before a run's first LLM call its memory counts tokens
-with tiktoken, in a thread (the tokenizer is read from llama-index-core at the first request, which takes seconds).
+with tiktoken, in a thread (the tokenizer is read from llama-index-core at the first request, which may take a second).
 """
 
 from __future__ import annotations
