@@ -7,10 +7,13 @@ the wall clock changes no duration; `Hello` ties the two clocks together once.
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 
 import msgspec
 
+# W3C Trace Context, version 00, with the sampled flag set: trace id and span id.
+SAMPLED_TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f][13579bdf]")
 FRAME_HEAD_BYTES = 4  # each frame: its length as an unsigned big-endian integer, then that many bytes of msgpack
 MAX_FRAME_BYTES = 16 << 20
 

@@ -7,6 +7,7 @@ in the measured process.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from agentdyno import __version__
 from agentdyno.contract.adapter import Adapter, ChangesTools, KeepsSessions, LlmEndpoint, Streams, Tool
 from agentdyno.contract.invoke import INVOKE_PATH, PROBLEM_TYPE, InvokeRequest, Problem
+from agentdyno.emit.sender import Sender
 from agentdyno.host.invocation import Invocation
 from agentdyno.host.metrics import CONTENT_TYPE, HostMetrics
 from agentdyno.host.probes import Probes
@@ -47,7 +49,7 @@ class Host:
         framework: str,
         admission: int | None,
         metrics: HostMetrics,
-        on_trace: Callable[[RequestTrace, str], None] | None = None,
+        spans: Sender | None = None,
     ) -> None:
         self.adapter = adapter
         self.metrics = metrics
@@ -59,7 +61,7 @@ class Host:
         self._admission = admission
         self._in_flight = 0
         self._draining = False
-        self._on_trace = on_trace
+        self._spans = spans
         detail = f"{admission} requests are in flight, which is the admission limit. Try again later."
         self._rejection = _encode(Problem("Too many requests", 429, "admission", detail))
 
@@ -79,11 +81,15 @@ class Host:
             if message["type"] == "lifespan.startup":
                 await self.adapter.start(self._llm, list(self._tools.values()), self._system_prompt)
                 self.probes.start()
+                if self._spans is not None:
+                    self._spans.start()
                 await send({"type": "lifespan.startup.complete"})
             else:
                 self._draining = True
                 self.probes.stop()
                 await self.adapter.close()
+                if self._spans is not None:
+                    await self._spans.stop()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
@@ -119,8 +125,8 @@ class Host:
         if outcome != "bad_request" and trace.end_ns is not None:
             duration_s = (trace.end_ns - trace.start_ns) / 1e9
         self.metrics.count(outcome, duration_s)
-        if self._on_trace is not None:
-            self._on_trace(trace, outcome)
+        if self._spans is not None and trace.sampled:
+            self._spans.add(partial(trace.events, outcome))
 
     def _check(self, request: InvokeRequest) -> None:
         unknown = [name for name in request.tools if name not in self._tools]
@@ -157,7 +163,7 @@ class Host:
             return 200, self.metrics.render(), [(b"content-type", CONTENT_TYPE.encode())]
         if path == "/debug/probes":
             _only(method, "GET")
-            return 200, _encode(self.probes.report()), _JSON
+            return 200, _encode(self.probes.report(self._spans)), _JSON
         if path == "/debug/pprof/heap":
             _only(method, "GET")
             raise _Refused(501, "not_profiling", "This process is timed, so it carries no heap profiler.")

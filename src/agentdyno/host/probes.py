@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from agentdyno.emit.sender import Sender
 from agentdyno.host.trace import now_ns
 
 LOOP_PROBE_INTERVAL_S = 0.05
@@ -22,12 +23,15 @@ class ProbeReport(msgspec.Struct, frozen=True):
 
     gc: (start_ns on the monotonic clock, pause in ns, generation, objects collected).
     loop: (deadline_ns, lag_ns): how late the event loop ran a timer that was due at the deadline.
-    lost: events that were thrown away because there were too many.
+    lost: events that were thrown away because there were too many. spans_recorded, spans_dropped: records of
+    requests made for the recorder, and those of them that were thrown away; None when the host is not traced.
     """
 
     gc: list[tuple[int, int, int, int]]
     loop: list[tuple[int, int]]
     lost: int
+    spans_recorded: int | None = None
+    spans_dropped: int | None = None
 
 
 class Probes:
@@ -53,12 +57,13 @@ class Probes:
         if self._task is not None:
             self._task.cancel()
 
-    def report(self) -> ProbeReport:
-        """What was seen so far."""
+    def report(self, spans: Sender | None = None) -> ProbeReport:
+        """What was seen so far; spans: whose ledger to add."""
         # Of copies: making the tuples can itself start a collection, whose event must not shift what is being read.
         gc_events = list(zip(*[iter(self._gc[:])] * _GC_FIELDS, strict=True))
         loop_events = list(zip(*[iter(self._loop[:])] * _LOOP_FIELDS, strict=True))
-        return ProbeReport(gc_events, loop_events, self._lost)
+        ledger = (None, None) if spans is None else (spans.recorded, spans.dropped)
+        return ProbeReport(gc_events, loop_events, self._lost, *ledger)
 
     def _on_gc(self, phase: str, info: dict[str, Any]) -> None:
         if phase == "start":

@@ -16,6 +16,8 @@ import msgspec
 from agentdyno.contract.adapter import Adapter, AdapterError, LlmEndpoint, Variant, check_class, read_folder
 from agentdyno.contract.proof import ProofError, key_from_environment
 from agentdyno.contract.scenario import SCENARIOS, Workload
+from agentdyno.contract.trace import Service
+from agentdyno.emit.sender import Sender, parse_address
 from agentdyno.host import border, offline
 
 if TYPE_CHECKING:
@@ -89,6 +91,7 @@ def _host(options: argparse.Namespace, variant: Variant, adapter: Adapter, workl
         framework=variant.name,
         admission=options.admission,
         metrics=metrics,
+        spans=None if options.spans is None else Sender(parse_address(options.spans), Service.HOST),
     )
 
 
@@ -150,6 +153,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--llm-timeout-s", type=float, default=60.0)
     parser.add_argument("--workload", default="{}", help="JSON of the workload (scenario, seed, timing)")
     parser.add_argument("--admission", type=_admission, default=64, help="requests in flight, or `off` (default 64)")
+    parser.add_argument("--spans", metavar="HOST:PORT", help="the recorder; without it nothing is traced")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--fd", type=int, help="an inherited listening socket, instead of host and port")

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentdyno.contract.invoke import ToolCall, Usage
+from agentdyno.contract.trace import LlmCall, RequestEvents, ToolSpan
 
 now_ns = time.monotonic_ns
 _random_bits = random.Random().getrandbits  # span ids need no secrecy; SystemRandom costs ten times more
@@ -29,32 +30,6 @@ def new_span_id() -> int:
 
 class RequestOver(RuntimeError):
     """A framework went on working for a request that was answered, timed out or abandoned."""
-
-
-@dataclass(slots=True)
-class LlmCall:
-    """One HTTP call to the LLM. Times are monotonic nanoseconds; None where it never came to that.
-
-    wants_tools: the answer asked for tool calls (None when it could not be read).
-    """
-
-    span_id: int
-    start_ns: int
-    prompt_bytes: int = 0
-    status: int | None = None
-    first_byte_ns: int | None = None
-    end_ns: int | None = None
-    streamed: bool = False
-    wants_tools: bool | None = None
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    model: str | None = None
-    error: str | None = None
-
-    @property
-    def ok(self) -> bool:
-        """The backend answered 200 and the answer was read to its end."""
-        return self.status == 200 and self.error is None and self.end_ns is not None
 
 
 @dataclass(slots=True)
@@ -149,6 +124,21 @@ class RequestTrace:
             prompt_tokens=sum(call.prompt_tokens or 0 for call in known) if counted else None,
             completion_tokens=sum(call.completion_tokens or 0 for call in known) if counted else None,
             retries=len(self.llm_calls) - len(good),
+        )
+
+    def events(self, outcome: str) -> RequestEvents:
+        """The finished request as the recorder gets it."""
+        end_ns = self.end_ns or now_ns()
+        return RequestEvents(
+            trace_id=self.trace_id.to_bytes(16, "big"),
+            parent_span_id=self.parent_span_id,
+            span_id=self.span_id,
+            start_ns=self.start_ns,
+            end_ns=end_ns,
+            outcome=outcome,
+            plannings=self.plannings,
+            llm_calls=self.llm_calls,
+            tools=[ToolSpan(t.span_id, t.name, t.start_ns, t.end_ns or end_ns, t.error) for t in self.tools],
         )
 
     def traceparent(self, span_id: int) -> str:

@@ -41,6 +41,8 @@ class Flight:
     arrival: Arrival
     order: str
     trace_id: str
+    span_id: str
+    traced: bool
     request: bytes
     sent_ns: int | None = None
 
@@ -140,9 +142,12 @@ class Generator:
         request = self._scenario.request(seed, arrival.stage, arrival.stage_index, self._timeout_ms)
         body = msgspec.json.encode(request)
         trace_id, span_id = trace_ids(seed, arrival.stage, arrival.stage_index)
-        head = f"{self._head}traceparent: 00-{trace_id}-{span_id}-01\r\nContent-Length: {len(body)}\r\n\r\n"
+        every = self._plan.trace_every
+        traced = every > 0 and arrival.stage_index % every == 0
+        parent = f"00-{trace_id}-{span_id}-{'01' if traced else '00'}"
+        head = f"{self._head}traceparent: {parent}\r\nContent-Length: {len(body)}\r\n\r\n"
         order = order_id(seed, arrival.stage, arrival.stage_index)
-        return Flight(arrival, order, trace_id, head.encode("latin-1") + body)
+        return Flight(arrival, order, trace_id, span_id, traced, head.encode("latin-1") + body)
 
     def _fire(self, flight: Flight) -> None:
         """Start one request at once, or count it as dropped when the cap is reached. Never waits."""
@@ -201,6 +206,8 @@ class Generator:
             status=None if answer is None else answer.status,
             reason=judgement.reason,
             trace_id=flight.trace_id,
+            span_id=flight.span_id,
+            traced=flight.traced,
             response_bytes=None if answer is None else len(answer.body),
             llm_calls=None if usage is None else usage.llm_calls,
             tool_calls=None if usage is None else usage.tool_calls,

@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--max-in-flight", default="1000", type=_text(_positive), help="per worker; arrivals beyond it are dropped")
     add("--seed", default="1", type=_text(_count), help="orders, sessions and trace ids follow from it")
     add("--scenario", default="chain", choices=sorted(SCENARIOS), help="what each request asks for")
+    add("--trace-every", default="1", type=_text(_count), help="trace each so-manieth arrival; 1: all, 0: none")
     add("--records", default="", metavar="DIR", help="write the raw records as JSON lines into this new folder")
     add(
         "--plan-workers",
@@ -73,6 +74,7 @@ def plan_of(options: argparse.Namespace) -> LoadPlan:
             seed=_count(str(options.seed)),
             scenario=scenario,
             workers=workers,
+            trace_every=_count(str(options.trace_every)),
         )
     except ValueError as error:
         raise OptionsError(str(error)) from error

@@ -46,6 +46,7 @@ def _arguments(plan: LoadPlan, records: Path) -> list[str]:
         "max-in-flight": str(plan.max_in_flight),
         "seed": str(plan.seed),
         "scenario": plan.scenario,
+        "trace-every": str(plan.trace_every),
         "plan-workers": str(plan.workers),
         "records": str(records),
     }

@@ -18,6 +18,8 @@ from agentdyno.backends.mock_llm.service import Service
 from agentdyno.contract.run import ExitCode
 from agentdyno.contract.scenario import SCENARIOS, BackendTiming
 from agentdyno.contract.timing import FORMS
+from agentdyno.contract.trace import Service as Sending
+from agentdyno.emit.sender import Sender, parse_address
 
 DEFAULT_MODEL = "agentdyno-mock"
 _BACKLOG = 4096
@@ -48,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="ttft_ms, tokens_per_s, answer_tokens, max_num_seqs (default: none)",
     )
     parser.add_argument("--model", default=DEFAULT_MODEL, help="the model's name (default: %(default)s)")
+    parser.add_argument("--spans", metavar="HOST:PORT", help="the recorder that served calls are told to")
     parser.add_argument(
         "--max-body-bytes",
         type=int,
@@ -77,8 +80,14 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m agentdyno.bac
     parser = make_parser(prog)
     arguments = parser.parse_args(argv)
     try:
+        spans = Sender(parse_address(arguments.spans), Sending.BACKEND) if arguments.spans else None
+    except ValueError as error:
+        parser.error(f"--spans: {error}")
+    try:
         timing = msgspec.json.decode(arguments.timing, type=BackendTiming)
-        service = Service(scenario=arguments.scenario, seed=arguments.seed, timing=timing, model=arguments.model)
+        service = Service(
+            scenario=arguments.scenario, seed=arguments.seed, timing=timing, model=arguments.model, spans=spans
+        )
     except ValueError as error:
         parser.error(f"--timing: {error}")
     try:
@@ -89,7 +98,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m agentdyno.bac
         return ExitCode.USAGE
     connections = Connections(service.handle, arguments.max_body_bytes)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(listener, connections, arguments.grace_s))
+        return runner.run(_serve(listener, connections, arguments.grace_s, spans))
 
 
 def _listen(host: str, port: int | None, fd: int | None) -> socket.socket:
@@ -103,7 +112,7 @@ def _listen(host: str, port: int | None, fd: int | None) -> socket.socket:
     return socket.create_server((host, port), family=family, backlog=_BACKLOG)
 
 
-async def _serve(listener: socket.socket, connections: Connections, grace_s: float) -> int:
+async def _serve(listener: socket.socket, connections: Connections, grace_s: float, spans: Sender | None) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -116,10 +125,14 @@ async def _serve(listener: socket.socket, connections: Connections, grace_s: flo
     # What exists by now lives as long as the process: keep the collector from walking it.
     gc.collect()
     gc.freeze()
+    if spans is not None:
+        spans.start()
     await stop.wait()
     server.close()
     if not await connections.drain(grace_s):
         sys.stderr.write(
             f"Some answers were not finished {grace_s:g} s after the signal; their connections were cut.\n"
         )
+    if spans is not None:
+        await spans.stop()
     return ExitCode.VALID

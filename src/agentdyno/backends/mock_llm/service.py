@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections import deque
 
@@ -17,6 +18,8 @@ from agentdyno.backends.mock_llm.script import current_order, next_turn
 from agentdyno.backends.mock_llm.stats import PROMETHEUS_TYPE, Meter
 from agentdyno.contract.scenario import SCENARIOS, BackendTiming
 from agentdyno.contract.timing import parse
+from agentdyno.contract.trace import SAMPLED_TRACEPARENT, ServedCall
+from agentdyno.emit.sender import Sender
 
 CHAT_PATH = "/v1/chat/completions"
 _ERROR_TYPES = {400: "BadRequestError", 404: "NotFoundError", 405: "MethodNotAllowedError", 413: "BadRequestError"}
@@ -61,10 +64,13 @@ class Call(msgspec.Struct, eq=False):
 class Service:
     """The scripted LLM behind the HTTP connections.
 
-    timing: raises ValueError, with a sentence, when one of its distributions is not well written.
+    timing: raises ValueError, with a sentence, when one of its distributions is not well written. spans: where
+    each served call that is traced is told of.
     """
 
-    def __init__(self, *, scenario: str, seed: int, timing: BackendTiming, model: str) -> None:
+    def __init__(
+        self, *, scenario: str, seed: int, timing: BackendTiming, model: str, spans: Sender | None = None
+    ) -> None:
         if timing.max_num_seqs is not None and timing.max_num_seqs < 1:
             raise ValueError(f"max_num_seqs is {timing.max_num_seqs}, but a server needs at least one seat.")
         self._parallel = SCENARIOS[scenario].parallel
@@ -73,6 +79,7 @@ class Service:
         self._answer_tokens = parse(timing.answer_tokens, seed=seed, quantity="answer_tokens")
         self._seats = timing.max_num_seqs
         self._model = model
+        self._spans = spans
         self._models_body = orjson.dumps(
             {
                 "object": "list",
@@ -243,4 +250,24 @@ class Service:
             call.connection.send_events(last_events, last=True)
         else:
             call.connection.respond(200, whole(answer))
+        if self._spans is not None and call.traceparent is not None:
+            self._tell(self._spans, call, call.traceparent)
         self._seat_waiting()
+
+    def _tell(self, spans: Sender, call: Call, traceparent: str) -> None:
+        caller = SAMPLED_TRACEPARENT.fullmatch(traceparent)
+        if caller is None:
+            return
+        served = ServedCall(
+            trace_id=bytes.fromhex(caller[1]),
+            parent_span_id=int(caller[2], 16),
+            span_id=random.getrandbits(64) or 1,
+            start_ns=int(call.received_s * 1e9),
+            queued_ns=int((call.seated_s - call.received_s) * 1e9),
+            first_token_ns=int(call.first_s * 1e9),
+            end_ns=time.monotonic_ns(),
+            status=200,
+            prompt_tokens=call.answer.prompt_tokens,
+            completion_tokens=call.answer.completion_tokens,
+        )
+        spans.add(lambda: served)
