@@ -5,6 +5,6 @@ and clocks into gevent's under every other test. Processes that tests start are 
 import os
 
 os.environ["LOCUST_SKIP_MONKEY_PATCH"] = "1"
-import locust  # noqa: E402, F401
+import locust  # noqa: F401
 
 del os.environ["LOCUST_SKIP_MONKEY_PATCH"]

@@ -40,7 +40,8 @@ class RequestRecord(msgspec.Struct, frozen=True):
     index counts from 0 over the whole run, stage_index within the stage. Times are nanoseconds on the
     load side's monotonic clock since t0, the schedule's origin: intended (t0 + index/rate), sent (handed to
     the HTTP client), done (last byte read, or given up); None where it never happened. reason says in a few
-    stable words why an arrival is not ok. The rest is from the answer, None when there was none.
+    stable words why an arrival is not ok. trace_id and span_id are of the generator's own span, which the host's is
+    a child of; traced says whether it asked for spans. The rest is from the answer, None when there was none.
     """
 
     index: int
@@ -54,6 +55,8 @@ class RequestRecord(msgspec.Struct, frozen=True):
     status: int | None = None
     reason: str | None = None
     trace_id: str | None = None
+    span_id: str | None = None
+    traced: bool = False
     response_bytes: int | None = None
     llm_calls: int | None = None
     tool_calls: int | None = None
@@ -67,6 +70,7 @@ class LoadPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Everything the load side needs to know, but for the host's address and the proof key.
 
     The schedule is continuous over warm-up, measurement and cool-down. max_in_flight is per worker.
+    trace_every: each so-manieth arrival is traced (1: all, 0: none).
     """
 
     rate: float
@@ -78,6 +82,7 @@ class LoadPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     seed: int
     scenario: str
     workers: int = 1
+    trace_every: int = 1
 
 
 class Second(msgspec.Struct, frozen=True):
