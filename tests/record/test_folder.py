@@ -15,7 +15,9 @@ from agentdyno.record.folder import FolderError, RunFolder
 from agentdyno.record.processes import Reading
 from agentdyno.record.sampler import Sample
 
-FULL = RequestRecord(1, "measure", 0, 0, 10, 11, 12, Outcome.OK, 200, None, "ab" * 16, 900, 4, 3, 9000, 2000, 120, 0)
+ANSWER = {"status": 200, "trace_id": "ab" * 16, "response_bytes": 900, "llm_calls": 4, "tool_calls": 3}
+COUNTED = {"prompt_bytes": 9000, "prompt_tokens": 2000, "completion_tokens": 120, "retries": 0}
+FULL = RequestRecord(1, "measure", 0, 0, 10, 11, 12, Outcome.OK, **ANSWER, **COUNTED)
 BARE = RequestRecord(0, "warmup", 0, 0, 5, None, None, Outcome.DROPPED, reason="in_flight_cap")
 
 
