@@ -195,9 +195,9 @@ class GoldenRun:
     ends: list[WorkerEnd] = field(default_factory=ends)
     backend: Backend | None = field(default_factory=backend)
 
-    def change(self, index: int, **fields: object) -> None:
+    def change(self, number: int, /, **fields: object) -> None:
         """Change a measured arrival."""
-        at = COUNTS[Stage.WARMUP] + index
+        at = COUNTS[Stage.WARMUP] + number
         self.records[at] = msgspec.structs.replace(self.records[at], **fields)
 
     def write(self, parent: Path) -> RunFolder:

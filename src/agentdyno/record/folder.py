@@ -176,7 +176,7 @@ def _integers(columns: Sequence[str], rows: Sequence[Sequence[int]]) -> pa.Table
 
 def _schema(struct: type[msgspec.Struct]) -> pa.Schema:
     """A struct's fields as columns; a struct within it is one column."""
-    types = {"int": pa.int64(), "float": pa.float64(), "str": pa.string(), "Outcome": pa.string()}
+    types = {"int": pa.int64(), "float": pa.float64(), "bool": pa.bool_(), "str": pa.string(), "Outcome": pa.string()}
     fields = []
     for field in msgspec.structs.fields(struct):
         name = getattr(field.type, "__name__", "")

@@ -133,8 +133,11 @@ class PsutilReader:
                 cpu = _allowed(process.cpu_times)
                 switches = _allowed(process.num_ctx_switches)
                 threads = _allowed(process.num_threads)
+                status = _allowed(process.status)
             full = _allowed(process.memory_full_info) if detailed else None
-        except psutil.NoSuchProcess:  # or a zombie, which psutil counts among them
+        except psutil.NoSuchProcess:  # or a zombie: on some platforms psutil counts them among these
+            return None
+        if status == psutil.STATUS_ZOMBIE:  # on the others it has a memory of 0 bytes
             return None
         return Reading(
             rss_bytes=None if memory is None else memory.rss,

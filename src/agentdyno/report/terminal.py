@@ -18,7 +18,8 @@ def print_summary(summary: Summary, console: Console) -> None:
     framework = summary.framework
     version = f" {framework.version}" if framework.version else ""
     title = f"{framework.name}{version}, scenario {summary.scenario}, {summary.backend.get('kind')} backend"
-    table = Table(title=Text(title), title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
+    console.print(Text(title, "italic"))
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="dim")
     table.add_column(justify="right")
     for metric in METRICS:
