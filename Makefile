@@ -6,7 +6,7 @@ PYTEST_ARGS ?=
 
 # Options of the bench: each one that is set is passed on, MAX_IN_FLIGHT=64 as --max-in-flight=64.
 BENCH_OPTIONS := RATE DURATION WARMUP COOLDOWN WORKERS TIMEOUT PROFILE OUT ADMISSION SCENARIO SEED BACKEND MODEL \
-    MAX_IN_FLIGHT TTFT TPS TOKENS SEATS TOOL_LATENCY
+    MAX_IN_FLIGHT TTFT TPS TOKENS SEATS TOOL_LATENCY TRACES
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
@@ -50,6 +50,7 @@ help:
 #:   ADMISSION=64         requests the host takes at once, or off
 #:   SCENARIO=chain       or parallel
 #:   BACKEND=mock         or an OpenAI-compatible URL, with MODEL=name (the key from the environment)
+#:   TRACES=all           or off, or at most so many a second: 20/s
 #:   TTFT TPS TOKENS SEATS TOOL_LATENCY   see agentdyno bench --help
 #:   OUT=runs             the folder for run folders
 #:   PYTHON=python3       the Python that environments are made with, and then keep

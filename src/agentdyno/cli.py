@@ -117,6 +117,7 @@ def bench_framework(
     tokens: Annotated[str | None, _option("Mock: length of the answer in tokens. Default 64.")] = None,
     seats: Annotated[str | None, _option("Mock: requests it serves at once; the rest queues. Default: all.")] = None,
     tool_latency: Annotated[str | None, _option("ms: 20, or order_status=20,resolution=exp:50. Default 0.")] = None,
+    traces: Annotated[str | None, _option("all (default), off, or at most so many a second: 20/s.")] = None,
 ) -> int:
     """Measure one framework; the run folder's path is the last line on stdout."""
     from agentdyno.rig.bench import bench

@@ -20,6 +20,7 @@ from agentdyno.contract.proof import Stage
 from agentdyno.contract.run import Outcome
 from agentdyno.record.folder import GC_COLUMNS, LOOP_COLUMNS, REQUEST_COLUMNS, RESOURCE_COLUMNS
 from agentdyno.record.manifest import Backend, Manifest
+from agentdyno.record.span_table import SPAN_COLUMNS
 
 Numbers = NDArray[np.float64]
 Marks = NDArray[np.bool_]
@@ -85,6 +86,22 @@ class Requests:
         found = pc.value_counts(self._table[column].filter(pa.array(rows)).drop_null()).to_pylist()
         return {pair["values"]: pair["counts"] for pair in sorted(found, key=lambda pair: -pair["counts"])}
 
+    def trace_ids(self, outcome: Outcome) -> list[str]:
+        """Trace ids of the measured stage's traced arrivals with that outcome."""
+        ids: list[str] = self._table["trace_id"].filter(pa.array(self._traced(outcome))).to_pylist()
+        return ids
+
+    def expected_spans(self, outcome: Outcome, *, served: bool) -> int:
+        """How many spans the host must have recorded for them, by their own counts; served: and the backend."""
+        rows = self._traced(outcome)
+        calls = np.nansum(self.numbers("llm_calls")[rows])
+        failed, tools = np.nansum(self.numbers("retries")[rows]), np.nansum(self.numbers("tool_calls")[rows])
+        return int(rows.sum() + calls + failed + tools + (calls if served else 0))
+
+    def _traced(self, outcome: Outcome) -> Marks:
+        traced: Marks = self._table["traced"].to_numpy(zero_copy_only=False).astype(bool)
+        return traced & self.stage(Stage.MEASURE) & self.outcome(outcome)
+
     def indices_once(self) -> bool:
         """Whether no arrival is on record twice."""
         return bool(pc.count_distinct(self._table["index"]).as_py() == len(self))
@@ -109,7 +126,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class RunData:
-    """One run's raw data. resources, gc and loop are None when the run kept none."""
+    """One run's raw data. resources, gc, loop and spans are None when the run kept none."""
 
     path: Path
     manifest: Manifest
@@ -117,6 +134,7 @@ class RunData:
     resources: pa.Table | None
     gc: pa.Table | None
     loop: pa.Table | None
+    spans: pa.Table | None
     backend: Backend | None
 
     def window(self) -> Window:
@@ -148,6 +166,7 @@ def read_run(path: Path, manifest: Manifest | None = None) -> RunData:
         resources=_table(path / "resources.parquet", RESOURCE_COLUMNS),
         gc=_table(path / "gc.parquet", GC_COLUMNS),
         loop=_table(path / "loop.parquet", LOOP_COLUMNS),
+        spans=_table(path / "spans.parquet", SPAN_COLUMNS),
         backend=_read_json(path / "backend.json", Backend) if (path / "backend.json").exists() else None,
     )
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from agentdyno.analysis import figures
+from agentdyno.analysis.phases import phase_table, phase_times, span_ledger
 from agentdyno.analysis.run_data import RunData
 from agentdyno.analysis.verdict import generator, is_overloaded, verdict
-from agentdyno.contract.phases import Phase
-from agentdyno.contract.summary import Ledger, SpanLedger, Summary
+from agentdyno.contract.summary import Ledger, Summary
 
 
 def summarise(data: RunData) -> Summary:
@@ -16,6 +16,7 @@ def summarise(data: RunData) -> Summary:
     load = figures.load(requests, manifest.plan.rate, data.window()) if requests is not None and counted else None
     latencies = figures.latencies(requests) if requests is not None and counted else None
     ledger = figures.ledger(requests) if requests is not None and counted else Ledger()
+    spans = span_ledger(data)
     return Summary(
         run_id=manifest.run_id,
         framework=manifest.framework,
@@ -30,10 +31,10 @@ def summarise(data: RunData) -> Summary:
         memory_mb=figures.memory(data),
         gc=figures.gc(data),
         loop_lag_ms=figures.loop_lag(data),
-        phases_ms={phase.value: None for phase in Phase},
+        phases_ms=phase_times(phase_table(data)),
         ledger=ledger,
-        spans=SpanLedger(),
+        spans=spans,
         generator=generator(data, load),
         overloaded=is_overloaded(load) if load is not None and load.arrivals else None,
-        verdict=verdict(data, load, latencies),
+        verdict=verdict(data, load, latencies, spans),
     )

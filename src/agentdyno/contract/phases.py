@@ -25,7 +25,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class Stretch:
     """A stretch of a request that belongs to a phase; ns on any one clock."""
 
     phase: Phase
@@ -43,16 +43,16 @@ def phase_of_call(wants_tools: bool | None) -> Phase:
 _PRECEDENCE = (Phase.TOOL, Phase.PLAN, Phase.REFLECT)
 
 
-def tile(start_ns: int, end_ns: int, spans: Sequence[Span]) -> dict[Phase, int]:
+def tile(start_ns: int, end_ns: int, stretches: Sequence[Stretch]) -> dict[Phase, int]:
     """How long each phase took, ns; the six add up to end - start exactly.
 
-    spans: the plan, tool and reflect stretches of the request, in any order; what lies outside the request is cut
+    stretches: the plan, tool and reflect stretches of the request, in any order; what lies outside the request is cut
     off. parse is the time before the first of them, respond the time after the last reflect if nothing follows
     it, framework all other time that no stretch covers. Without any stretch everything is framework time.
     """
     inside = [
-        Span(s.phase, max(s.start_ns, start_ns), min(s.end_ns, end_ns))
-        for s in spans
+        Stretch(s.phase, max(s.start_ns, start_ns), min(s.end_ns, end_ns))
+        for s in stretches
         if s.end_ns > start_ns and s.start_ns < end_ns
     ]
     took = dict.fromkeys(Phase, 0)

@@ -102,6 +102,7 @@ class Hello(msgspec.Struct, array_like=True, frozen=True, tag=3):
 class Goodbye(msgspec.Struct, array_like=True, frozen=True, tag=4):
     """A sender's running ledger, with every frame: records made so far, and those thrown away."""
 
+    service: Service
     recorded: int
     dropped: int
 

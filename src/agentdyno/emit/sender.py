@@ -82,7 +82,7 @@ class Sender:
             return  # the recorder does not read: what comes waits here, up to the capacity
         batch, self._waiting = self._waiting, []
         records: list[Record] = [make() for make in batch]
-        self._write(writer, [*records, Goodbye(self.recorded, self.dropped)])
+        self._write(writer, [*records, Goodbye(self._service, self.recorded, self.dropped)])
 
     async def _connect(self) -> asyncio.StreamWriter | None:
         try:

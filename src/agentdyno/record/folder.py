@@ -114,6 +114,10 @@ class RunFolder:
         """`loop.parquet`: one row a tick of the event-loop probe."""
         self._write_parquet("loop.parquet", _integers(LOOP_COLUMNS, events))
 
+    def write_spans(self, spans: pa.Table) -> None:
+        """`spans.parquet`: one row a span, as `span_table.read_spans` gives them."""
+        self._write_parquet("spans.parquet", spans)
+
     def drop_raw(self) -> None:
         """The parquet files hold it all: remove the JSON lines."""
         shutil.rmtree(self.raw)

@@ -27,9 +27,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from agentdyno.contract.run import ExitCode
 from agentdyno.contract.trace import FRAME_HEAD_BYTES, MAX_FRAME_BYTES
 from agentdyno.record.export import Exporter, exporter_from_environment
+from agentdyno.record.spans import OTLP_FILE, RAW_FILE
 
-RAW_FILE = "spans.frames"
-OTLP_FILE = "otlp.frames"
 LEDGER_FILE = "recorder.json"
 MAX_OTLP_BYTES = 8 << 20
 _PROTOBUF = "application/x-protobuf"

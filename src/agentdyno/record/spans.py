@@ -6,6 +6,7 @@ One expansion serves the parquet file and the OTLP export, so that they cannot d
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -20,26 +21,41 @@ from agentdyno.contract.trace import (
     Service,
 )
 
+RAW_FILE = "spans.frames"
+OTLP_FILE = "otlp.frames"
 _FAULTY = frozenset({"error", "timeout", "client_gone", "bad_request"})
 _decode = msgspec.msgpack.Decoder(list[Record]).decode
 
 
-class Span(msgspec.Struct, frozen=True, kw_only=True):
-    """One span. Times: ns on the run's monotonic clock. error None: it went well.
-
-    derived: made of the others (parse, respond), so that it is not counted in the span ledger.
+class SpanKind(StrEnum):
+    """What a span stands for. Those of the host and the backend that were recorded one by one are in the span
+    ledger; derived ones (parse, respond) are made of them, client ones of the requests, native ones come from the
+    framework's own instrumentation.
     """
+
+    REQUEST = "request"
+    CHAT = "chat"
+    TOOL = "tool"
+    PLANNING = "planning"
+    SERVED = "served"
+    DERIVED = "derived"
+    CLIENT = "client"
+    NATIVE = "native"
+
+
+class Span(msgspec.Struct, frozen=True, kw_only=True):
+    """One span. Times: ns on the run's monotonic clock. error None: it went well."""
 
     trace_id: str
     span_id: str
     parent_span_id: str | None
     service: Service
+    kind: SpanKind
     name: str
     phase: Phase | None
     start_ns: int
     end_ns: int
     error: str | None
-    derived: bool
     attributes: dict[str, Any]
 
 
@@ -74,19 +90,20 @@ def _request(record: RequestEvents, framework: str) -> list[Span]:
     trace_id, root_id = record.trace_id.hex(), _hex(record.span_id)
 
     def child(
-        span_id: int, name: str, phase: Phase, start_ns: int, end_ns: int, error: str | None = None, **attributes: Any
+        span_id: int, kind: SpanKind, name: str, phase: Phase, start_ns: int, end_ns: int, error: str | None = None,
+        **attributes: Any,
     ) -> Span:
         return Span(
             trace_id=trace_id,
             span_id=_hex(span_id),
             parent_span_id=root_id,
             service=Service.HOST,
+            kind=kind,
             name=name,
             phase=phase,
             start_ns=start_ns,
             end_ns=end_ns,
             error=error,
-            derived=phase in (Phase.PARSE, Phase.RESPOND),
             attributes={key: value for key, value in attributes.items() if value is not None},
         )
 
@@ -95,12 +112,12 @@ def _request(record: RequestEvents, framework: str) -> list[Span]:
         span_id=root_id,
         parent_span_id=None if record.parent_span_id is None else _hex(record.parent_span_id),
         service=Service.HOST,
+        kind=SpanKind.REQUEST,
         name=f"invoke_agent {framework}",
         phase=None,
         start_ns=record.start_ns,
         end_ns=record.end_ns,
         error=record.outcome if record.outcome in _FAULTY else None,
-        derived=False,
         attributes={
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.agent.name": framework,
@@ -109,20 +126,24 @@ def _request(record: RequestEvents, framework: str) -> list[Span]:
     )
     spans = [root]
     for number, (start_ns, end_ns) in enumerate(record.plannings):
-        spans.append(child(_derived_id(record, 16 + number), "plan", Phase.PLAN, start_ns, end_ns))
+        spans.append(
+            child(_derived_id(record, 16 + number), SpanKind.PLANNING, "plan", Phase.PLAN, start_ns, end_ns)
+        )
     for call in record.llm_calls:
-        spans.append(child(call.span_id, *_chat(call, record.end_ns), **_chat_attributes(call)))
+        spans.append(child(call.span_id, SpanKind.CHAT, *_chat(call, record.end_ns), **_chat_attributes(call)))
     for tool in record.tools:
         attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool.name}
         name = f"execute_tool {tool.name}"
-        spans.append(child(tool.span_id, name, Phase.TOOL, tool.start_ns, tool.end_ns, tool.error, **attributes))
+        times = (tool.start_ns, tool.end_ns, tool.error)
+        spans.append(child(tool.span_id, SpanKind.TOOL, name, Phase.TOOL, *times, **attributes))
     inner = spans[1:]
     if inner:
         first, last = min(s.start_ns for s in inner), max(inner, key=lambda s: s.end_ns)
-        spans.append(child(_derived_id(record, 1), "parse", Phase.PARSE, record.start_ns, max(first, record.start_ns)))
+        times = (record.start_ns, max(first, record.start_ns), None)
+        spans.append(child(_derived_id(record, 1), SpanKind.DERIVED, "parse", Phase.PARSE, *times))
         if last.phase is Phase.REFLECT:
-            begin_ns = min(last.end_ns, record.end_ns)
-            spans.append(child(_derived_id(record, 2), "respond", Phase.RESPOND, begin_ns, record.end_ns))
+            times = (min(last.end_ns, record.end_ns), record.end_ns, None)
+            spans.append(child(_derived_id(record, 2), SpanKind.DERIVED, "respond", Phase.RESPOND, *times))
     return spans
 
 
@@ -153,12 +174,12 @@ def _served(record: ServedCall) -> Span:
         span_id=_hex(record.span_id),
         parent_span_id=_hex(record.parent_span_id),
         service=Service.BACKEND,
+        kind=SpanKind.SERVED,
         name="llm_request",
         phase=None,
         start_ns=record.start_ns,
         end_ns=record.end_ns,
         error=None if record.status == 200 else f"http_{record.status}",
-        derived=False,
         attributes={
             "gen_ai.usage.input_tokens": record.prompt_tokens,
             "gen_ai.usage.output_tokens": record.completion_tokens,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
+
+import msgspec
 
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.proof import STEPS
@@ -81,6 +84,7 @@ class Words:
     tokens: str | None = None
     seats: str | None = None
     tool_latency: str | None = None
+    traces: str | None = None
 
 
 def read(words: Words, environ: Mapping[str, str] = os.environ) -> BenchOptions:
@@ -100,6 +104,7 @@ def read(words: Words, environ: Mapping[str, str] = os.environ) -> BenchOptions:
         scenario=scenario,
         workers=_whole("WORKERS", words.workers or "1", 1, _MAX_WORKERS),
     )
+    plan = msgspec.structs.replace(plan, trace_every=_trace_every(words.traces or "all", plan.rate))
     if plan.rate * plan.duration_s < 1:
         raise OptionError(
             f"RATE={plan.rate:g} over DURATION={plan.duration_s:g} s makes no arrival: raise one of them."
@@ -117,6 +122,19 @@ def read(words: Words, environ: Mapping[str, str] = os.environ) -> BenchOptions:
         model=_model(words.model, backend_url),
         api_key=key if backend_url is not None else None,
     )
+
+
+def _trace_every(text: str, rate_rps: float) -> int:
+    """`all`, `off`, or at most so many traces a second, evenly spread: each so-manieth arrival."""
+    if text == "all":
+        return 1
+    if text == "off":
+        return 0
+    try:
+        wanted_rps = parse_rate_rps(text)
+    except ValueError as error:
+        raise OptionError(f"TRACES: {text!r} is neither `all` nor `off` nor a rate such as 20/s. {error}") from error
+    return max(1, math.ceil(rate_rps / wanted_rps))
 
 
 def _model(model: str | None, backend_url: str | None) -> str:

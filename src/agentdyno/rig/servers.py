@@ -72,8 +72,12 @@ def start_backend(
     cores: frozenset[int] | None,
     log: Path,
     on_start: Callable[[Child], None] = lambda _: None,
+    spans: str | None = None,
 ) -> Backend:
-    """The scripted mock in a process of its own, ready; or the user's URL as it is. Raises ChildFailed."""
+    """The scripted mock in a process of its own, ready; or the user's URL as it is. Raises ChildFailed.
+
+    spans: the recorder's address, host:port, for the mock's own spans.
+    """
     if options.backend_url is not None:
         return Backend("openai", options.backend_url, options.model, None)
     with listening_socket() as listener:
@@ -81,6 +85,7 @@ def start_backend(
         command = [sys.executable, "-m", "agentdyno.backends.mock_llm", "--fd", str(listener.fileno())]
         command += ["--scenario", options.plan.scenario, "--seed", str(options.plan.seed)]
         command += ["--model", options.model, "--timing", msgspec.json.encode(options.workload.timing).decode()]
+        command += ["--spans", spans] if spans is not None else []
         child = Child("backend", command, log=log, cores=cores, inherit=listener)
     on_start(child)
     url = f"http://127.0.0.1:{port}"
@@ -108,11 +113,13 @@ def start_host(
     cores: frozenset[int] | None,
     log: Path,
     offline: bool = False,
+    spans: str | None = None,
     on_start: Callable[[Child], None] = lambda _: None,
 ) -> Host:
     """Start the host of one adapter and wait until it is ready. Raises ChildFailed with the log's last lines.
 
-    on_start: told of the child as soon as there is one, so that it can be ended whatever comes.
+    on_start: told of the child as soon as there is one, so that it can be ended whatever comes. spans: the recorder's
+    address, host:port; None: nothing is traced.
     """
     environment = {**variant.env, KEY_VARIABLE: key.hex()}
     if options.api_key is not None:
@@ -131,6 +138,7 @@ def start_host(
             command = [str(python), "-m", "agentdyno.host", "--fd", str(listener.fileno())]
             command += ["--adapter", str(adapter.path), "--variant", variant.name, *settings]
             command += ["--offline"] if offline else []
+            command += ["--spans", spans] if spans is not None else []
             child = Child("host", command, log=log, cores=cores, environment=environment, inherit=listener)
     on_start(child)
     url = f"http://127.0.0.1:{port}"
