@@ -26,6 +26,7 @@ app = typer.Typer(
     "- `agentdyno env langchain`: build its environment from its lock\n"
     "- `agentdyno lock langchain --upgrade`: pin its newest versions\n"
     "- `agentdyno new my-framework`: a working adapter to start from\n\n"
+    "Adapters are looked for in the checkout's adapters/, or in the folder that AGENTDYNO_ADAPTERS names.\n\n"
     "Exit codes: 0 valid, 1 gate failed, 2 usage or set-up, 3 invalid run, 130 interrupted. "
     "Under make every failure is 2, and make's message on stderr names the exact code.",
 )
@@ -73,7 +74,7 @@ def write_locks(
     """Resolve requirements into locks: all of them, or those named (`rig` is the rig's own)."""
     from agentdyno.rig import locks
     from agentdyno.rig.building import say
-    from agentdyno.rig.environments import adapter_environment, rig_environment
+    from agentdyno.rig.environments import adapter_environment, rig_environment, shown
 
     wanted = [(rig_environment(), locks.rig_requirements())] if not names or RIG in names else []
     frameworks = [name for name in names or [] if name != RIG]
@@ -81,7 +82,7 @@ def write_locks(
         wanted.append((adapter_environment(folder), locks.adapter_requirements(folder)))
     for environment, requirements in wanted:
         count = locks.write_lock(environment, requirements, upgrade=upgrade)
-        say(f"{environment.name}: {count} distributions in {environment.lock.relative_to(environment.root)}")
+        say(f"{environment.name}: {count} distributions in {shown(environment.lock, environment.root)}")
     return ExitCode.VALID
 
 
