@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -108,6 +109,7 @@ def bench_framework(
     profile: Annotated[str | None, _option("`standard` is 200/s over 10m with 30s of warm-up.")] = None,
     out: Annotated[str | None, _option("Where run folders go. Default runs.")] = None,
     admission: Annotated[str | None, _option("Requests the host takes at once, or off. Default 64.")] = None,
+    ready_timeout: Annotated[str | None, _option("For the host to become ready. Default 120s.")] = None,
     scenario: Annotated[str | None, _option("chain (default) or parallel.")] = None,
     seed: Annotated[str | None, _option("What orders, sessions and draws are made from. Default 1.")] = None,
     backend: Annotated[str | None, _option("mock (default) or an OpenAI-compatible URL ending in /v1.")] = None,
@@ -180,5 +182,6 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def main() -> None:
-    """The `agentdyno` program."""
+    """The `agentdyno` program. SIGTERM ends it as Ctrl-C does, with what it has begun put in order."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(run(sys.argv[1:]))
