@@ -6,7 +6,7 @@ PYTEST_ARGS ?=
 
 # Options of the bench: each one that is set is passed on, MAX_IN_FLIGHT=64 as --max-in-flight=64.
 BENCH_OPTIONS := RATE DURATION WARMUP COOLDOWN WORKERS TIMEOUT PROFILE OUT ADMISSION SCENARIO SEED BACKEND MODEL \
-    MAX_IN_FLIGHT TTFT TPS TOKENS SEATS TOOL_LATENCY TRACES
+    READY_TIMEOUT MAX_IN_FLIGHT TTFT TPS TOKENS SEATS TOOL_LATENCY TRACES
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
@@ -48,6 +48,7 @@ help:
 #:   PROFILE=standard     200 a second over 10 minutes
 #:   MAX_IN_FLIGHT=n      beyond it arrivals are counted as dropped
 #:   ADMISSION=64         requests the host takes at once, or off
+#:   READY_TIMEOUT=120s   for the host to become ready
 #:   SCENARIO=chain       or parallel
 #:   BACKEND=mock         or an OpenAI-compatible URL, with MODEL=name (the key from the environment)
 #:   TRACES=all           or off, or at most so many a second: 20/s

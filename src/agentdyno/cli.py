@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ app = typer.Typer(
     "- `agentdyno env langchain`: build its environment from its lock\n"
     "- `agentdyno lock langchain --upgrade`: pin its newest versions\n"
     "- `agentdyno new my-framework`: a working adapter to start from\n\n"
+    "Adapters are looked for in the checkout's adapters/, or in the folder that AGENTDYNO_ADAPTERS names.\n\n"
     "Exit codes: 0 valid, 1 gate failed, 2 usage or set-up, 3 invalid run, 130 interrupted. "
     "Under make every failure is 2, and make's message on stderr names the exact code.",
 )
@@ -73,7 +75,7 @@ def write_locks(
     """Resolve requirements into locks: all of them, or those named (`rig` is the rig's own)."""
     from agentdyno.rig import locks
     from agentdyno.rig.building import say
-    from agentdyno.rig.environments import adapter_environment, rig_environment
+    from agentdyno.rig.environments import adapter_environment, rig_environment, shown
 
     wanted = [(rig_environment(), locks.rig_requirements())] if not names or RIG in names else []
     frameworks = [name for name in names or [] if name != RIG]
@@ -81,7 +83,7 @@ def write_locks(
         wanted.append((adapter_environment(folder), locks.adapter_requirements(folder)))
     for environment, requirements in wanted:
         count = locks.write_lock(environment, requirements, upgrade=upgrade)
-        say(f"{environment.name}: {count} distributions in {environment.lock.relative_to(environment.root)}")
+        say(f"{environment.name}: {count} distributions in {shown(environment.lock, environment.root)}")
     return ExitCode.VALID
 
 
@@ -107,6 +109,7 @@ def bench_framework(
     profile: Annotated[str | None, _option("`standard` is 200/s over 10m with 30s of warm-up.")] = None,
     out: Annotated[str | None, _option("Where run folders go. Default runs.")] = None,
     admission: Annotated[str | None, _option("Requests the host takes at once, or off. Default 64.")] = None,
+    ready_timeout: Annotated[str | None, _option("For the host to become ready. Default 120s.")] = None,
     scenario: Annotated[str | None, _option("chain (default) or parallel.")] = None,
     seed: Annotated[str | None, _option("What orders, sessions and draws are made from. Default 1.")] = None,
     backend: Annotated[str | None, _option("mock (default) or an OpenAI-compatible URL ending in /v1.")] = None,
@@ -180,5 +183,6 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def main() -> None:
-    """The `agentdyno` program."""
+    """The `agentdyno` program. SIGTERM ends it as Ctrl-C does, with what it has begun put in order."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(run(sys.argv[1:]))

@@ -11,8 +11,9 @@ import httpx
 import httpx2
 import pytest
 
+from agentdyno.contract.trace import LlmCall
 from agentdyno.host import border
-from agentdyno.host.trace import LlmCall, RequestOver, RequestTrace, now_ns, open_trace
+from agentdyno.host.trace import RequestOver, RequestTrace, now_ns, open_trace
 from tests.host.clients import LIBRARIES, Client
 from tests.host.context import in_request
 from tests.host.fake_llm import Asked, FakeLlm, Reply, events, whole

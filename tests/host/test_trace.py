@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentdyno.host.trace import LlmCall, RequestOver, RequestTrace, ToolRun, open_trace
+from agentdyno.contract.trace import LlmCall
+from agentdyno.host.trace import RequestOver, RequestTrace, ToolRun, open_trace
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = "b7ad6b7169203331"

@@ -99,7 +99,8 @@ def span_ledger(data: RunData) -> SpanLedger:
 
 def _orphans(spans: pa.Table) -> int:
     children = spans.filter(pc.and_(_kinds(spans, _WITH_PARENT), pc.is_valid(spans["parent_span_id"])))
-    return children.num_rows - int(pc.sum(pc.is_in(children["parent_span_id"], spans["span_id"])).as_py() or 0)
+    there: int = int(pc.sum(pc.is_in(children["parent_span_id"], spans["span_id"])).as_py() or 0)
+    return int(children.num_rows) - there
 
 
 def _kinds(spans: pa.Table, kinds: tuple[str, ...]) -> pa.ChunkedArray:
@@ -109,4 +110,3 @@ def _kinds(spans: pa.Table, kinds: tuple[str, ...]) -> pa.ChunkedArray:
 def _columns(rows: pa.Table, extra: str) -> Iterator[tuple[str, str, int, int]]:
     names = ("trace_id", extra, "start_monotonic_ns", "end_monotonic_ns")
     return zip(*(rows[name].to_pylist() for name in names), strict=True)
-

@@ -10,7 +10,7 @@ from agentdyno.analysis.figures import lateness_ms, mean_in_flight
 from agentdyno.analysis.run_data import Requests, RunData
 from agentdyno.contract.proof import Stage
 from agentdyno.contract.run import BackendStage, Finding, Outcome, Reason, Verdict
-from agentdyno.contract.summary import Generator, Latencies, Latency, Load
+from agentdyno.contract.summary import Generator, Latencies, Latency, Load, SpanLedger
 from agentdyno.record.manifest import Status
 
 LATE_MS = 10.0
@@ -23,7 +23,7 @@ OVERLOAD_SHARE = 0.01
 _NOTES = frozenset({Reason.OVERLOADED, Reason.FEW_SAMPLES, Reason.NOT_PINNED})
 
 
-def verdict(data: RunData, load: Load | None, latency: Latencies | None) -> Verdict:
+def verdict(data: RunData, load: Load | None, latency: Latencies | None, spans: SpanLedger) -> Verdict:
     """Put together what the rig saw happen and what the records say."""
     findings = list(data.manifest.findings)
     if all(finding.code in _NOTES for finding in findings):
@@ -36,6 +36,7 @@ def verdict(data: RunData, load: Load | None, latency: Latencies | None) -> Verd
         findings += _order("service", latency.service)
         findings += _little(data, data.requests)
         findings += _work(data, load)
+        findings += _spans(spans)
         findings += _overload(load)
         findings += _samples(latency.intended)
     if data.manifest.cores.get("host") is None:
@@ -183,6 +184,19 @@ def _wire(data: RunData, load: Load) -> Iterator[Finding]:
         if counted != count:
             text = f"The host counted {counted:.0f} {column.replace('_', ' ')}; the backend served {count}."
             yield Finding(Reason.WORK_DIFFERS, text)
+
+
+def _spans(spans: SpanLedger) -> Iterator[Finding]:
+    """Where phases are printed every span must be there; without traces nothing is claimed."""
+    if spans.expected is None or spans.received is None:
+        return
+    if spans.received != spans.expected or spans.orphaned or spans.dropped:
+        text = (
+            f"{spans.expected} spans were due by the requests' own counts and {spans.received} are on record, "
+            f"{spans.orphaned} without their parent, {spans.dropped} records dropped by their sender: "
+            "the phases are not to be trusted. TRACES=off measures without them."
+        )
+        yield Finding(Reason.SPANS_MISSING, text)
 
 
 def _overload(load: Load) -> Iterator[Finding]:

@@ -109,7 +109,10 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class _AdapterFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """environment: a folder of the checkout's adapters/ whose lock and environment this one shares."""
+
     variant: tuple[Variant, ...]
+    environment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +121,6 @@ class AdapterFolder:
 
     path: Path
     variants: tuple[Variant, ...]
-
-    @property
-    def lock(self) -> Path:
-        """The hash-pinned requirements that its environment is built from."""
-        return self.path / "requirements.lock"
 
 
 class AdapterError(UserError):

@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from agentdyno.host.trace import CURRENT, LlmCall, now_ns
+from agentdyno.contract.trace import LlmCall
+from agentdyno.host.trace import CURRENT, now_ns
 
 
 class _Usage(msgspec.Struct):

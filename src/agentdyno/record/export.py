@@ -19,10 +19,9 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from agentdyno.contract.trace import Hello, Service
-from agentdyno.record.spans import Span, decode, expand
+from agentdyno.record.spans import RESOURCE_VARIABLE, Span, decode, expand
 
 ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-RESOURCE_VARIABLE = "AGENTDYNO_RESOURCE"  # JSON: run id, framework, version, scenario
 _QUEUED_FRAMES = 400
 _KINDS = {Service.GENERATOR: SpanKind.CLIENT, Service.BACKEND: SpanKind.SERVER}
 

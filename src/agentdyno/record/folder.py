@@ -28,6 +28,7 @@ from agentdyno.record.sampler import Sample
 
 _COMPRESSION = "zstd"
 _TAIL_BYTES = 65_536  # longer than any line, so that the last newline of a cut file is found in it
+_RESERVE_BYTES = 256 * 1024
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._#-]+")
 
 
@@ -117,6 +118,14 @@ class RunFolder:
     def write_spans(self, spans: pa.Table) -> None:
         """`spans.parquet`: one row a span, as `span_table.read_spans` gives them."""
         self._write_parquet("spans.parquet", spans)
+
+    def reserve(self) -> None:
+        """Take some room, so that a run that fills the disk can still say so in its manifest and summary."""
+        (self.raw / "reserve").write_bytes(bytes(_RESERVE_BYTES))
+
+    def release_reserve(self) -> None:
+        """Give that room back."""
+        (self.raw / "reserve").unlink(missing_ok=True)
 
     def drop_raw(self) -> None:
         """The parquet files hold it all: remove the JSON lines."""

@@ -23,6 +23,7 @@ from agentdyno.contract.trace import (
 
 RAW_FILE = "spans.frames"
 OTLP_FILE = "otlp.frames"
+RESOURCE_VARIABLE = "AGENTDYNO_RESOURCE"  # the recorder's: JSON with run id, framework, version, scenario
 _FAULTY = frozenset({"error", "timeout", "client_gone", "bad_request"})
 _decode = msgspec.msgpack.Decoder(list[Record]).decode
 
@@ -90,7 +91,13 @@ def _request(record: RequestEvents, framework: str) -> list[Span]:
     trace_id, root_id = record.trace_id.hex(), _hex(record.span_id)
 
     def child(
-        span_id: int, kind: SpanKind, name: str, phase: Phase, start_ns: int, end_ns: int, error: str | None = None,
+        span_id: int,
+        kind: SpanKind,
+        name: str,
+        phase: Phase,
+        start_ns: int,
+        end_ns: int,
+        error: str | None = None,
         **attributes: Any,
     ) -> Span:
         return Span(
@@ -126,13 +133,11 @@ def _request(record: RequestEvents, framework: str) -> list[Span]:
     )
     spans = [root]
     for number, (start_ns, end_ns) in enumerate(record.plannings):
-        spans.append(
-            child(_derived_id(record, 16 + number), SpanKind.PLANNING, "plan", Phase.PLAN, start_ns, end_ns)
-        )
+        spans.append(child(_derived_id(record, 16 + number), SpanKind.PLANNING, "plan", Phase.PLAN, start_ns, end_ns))
     for call in record.llm_calls:
         spans.append(child(call.span_id, SpanKind.CHAT, *_chat(call, record.end_ns), **_chat_attributes(call)))
     for tool in record.tools:
-        attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool.name}
+        attributes: dict[str, Any] = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool.name}
         name = f"execute_tool {tool.name}"
         times = (tool.start_ns, tool.end_ns, tool.error)
         spans.append(child(tool.span_id, SpanKind.TOOL, name, Phase.TOOL, *times, **attributes))

@@ -32,6 +32,7 @@ from agentdyno.rig.environments import (
     State,
     installed_distributions,
     lock_sha256,
+    shown,
     state,
     this_python,
 )
@@ -200,8 +201,7 @@ class _Build:
         )
 
     def shown(self, path: Path) -> str:
-        root = self.environment.root
-        return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+        return str(shown(path, self.environment.root))
 
     def tell(self, text: str) -> None:
         say(f"[{time.monotonic() - self.began:6.1f} s] {self.environment.name}: {text}")

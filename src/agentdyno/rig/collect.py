@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+from urllib.error import HTTPError
+
 import msgspec
 
 from agentdyno.contract.run import Finding, Reason
 from agentdyno.host.probes import ProbeReport
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Backend as BackendRecord
-from agentdyno.record.manifest import Manifest
+from agentdyno.record.manifest import Manifest, Status
+from agentdyno.record.span_table import read_spans
 from agentdyno.rig.processes import Child, fetch
 from agentdyno.rig.servers import Backend
 
@@ -20,15 +24,29 @@ def ask_host(folder: RunFolder, host: Child | None, url: str, manifest: Manifest
     if host is None or host.exit_code() is not None:
         return
     try:
-        report = msgspec.json.decode(fetch(f"{url}/debug/probes", _FETCH_TIMEOUT_S), type=ProbeReport)
-        (folder.path / "logs" / "host-metrics.txt").write_bytes(fetch(f"{url}/metrics", _FETCH_TIMEOUT_S))
-    except OSError as error:
-        if manifest.status == "finished":
+        metrics = _if_offered(f"{url}/metrics")
+        probes = _if_offered(f"{url}/debug/probes")
+        report = msgspec.json.decode(probes, type=ProbeReport) if probes is not None else None
+    except (OSError, msgspec.MsgspecError) as error:
+        if manifest.status == Status.FINISHED:
             text = f"The host did not answer after the load ({error}): GC pauses and loop lag are not known."
             manifest.findings.append(Finding(Reason.HOST_FAILED, text))
         return
-    folder.write_gc(report.gc)
-    folder.write_loop(report.loop)
+    if metrics is not None:
+        (folder.path / "logs" / "host-metrics.txt").write_bytes(metrics)
+    if report is not None:
+        folder.write_gc(report.gc)
+        folder.write_loop(report.loop)
+
+
+def _if_offered(url: str) -> bytes | None:
+    """The body; None where there is no such address: a program that is not our host need not have our probes."""
+    try:
+        return fetch(url, _FETCH_TIMEOUT_S)
+    except HTTPError as error:
+        if error.code in (HTTPStatus.NOT_FOUND, HTTPStatus.NOT_IMPLEMENTED):
+            return None
+        raise
 
 
 def ask_backend(folder: RunFolder, backend: Backend | None, manifest: Manifest) -> None:
@@ -39,16 +57,22 @@ def ask_backend(folder: RunFolder, backend: Backend | None, manifest: Manifest) 
         record = backend.record()
     except OSError as error:
         record = BackendRecord(kind=backend.kind, model=backend.model)
-        if manifest.status == "finished":
+        if manifest.status == Status.FINISHED:
             text = f"The backend did not answer after the load ({error}): its own count is not known."
             manifest.findings.append(Finding(Reason.BACKEND_FAILED, text))
     folder.write_json("backend.json", record)
 
 
 def keep_records(folder: RunFolder, manifest: Manifest) -> None:
-    """requests.parquet and resources.parquet from the raw lines; the workers' ends into the manifest."""
+    """The parquet files from the raw lines and frames; the workers' ends into the manifest."""
     manifest.workers = folder.worker_ends()
     if manifest.workers:
         manifest.t0_monotonic_ns = min(end.t0_monotonic_ns for end in manifest.workers)
-    folder.write_requests(folder.requests())
+    requests = folder.requests()
+    folder.write_requests(requests)
+    if manifest.plan.trace_every:
+        spans, senders = read_spans(folder.raw, manifest.framework.name, requests, manifest.t0_monotonic_ns)
+        folder.write_spans(spans)
+        manifest.spans_dropped = senders.dropped
+        manifest.unix_offset_ns = senders.unix_offset_ns
     folder.write_resources(folder.samples())

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -31,7 +30,7 @@ from agentdyno.load.verify import judge
 from agentdyno.rig.environments import adapter_environment
 from agentdyno.rig.options import BenchOptions, Words, read
 from agentdyno.rig.preparation import expected_llm_calls
-from agentdyno.rig.processes import Child, ChildFailed, fetch, free_port
+from agentdyno.rig.processes import Child, ChildFailed, Children, body_of, fetch
 from agentdyno.rig.servers import Backend, Host, start_backend, start_host
 
 _KEY = bytes(range(KEY_BYTES))
@@ -39,8 +38,12 @@ _REQUESTS = 12
 _CONCURRENT = 8
 _TIMEOUT_MS = 20_000
 _SHORT_MS = 400
-_SLOW_LLM = BackendTiming(ttft_ms="const:1500")
+_SLOW_LLM_S = 60  # so that a call that is still open after the time-out was not ended by its answer
+_SLOW_LLM = BackendTiming(ttft_ms=f"const:{_SLOW_LLM_S * 1000}")
+_CANCELLED_WITHIN_S = 3.0
 _WAIT_S = 30.0
+STOP_WITHIN_S = 12.0
+_CARRIED_BYTES = 64
 
 
 class NotConforming(AssertionError):
@@ -67,7 +70,7 @@ class Rig:
             sent = msgspec.json.encode(request)
             return 200, fetch(self.host.url + INVOKE_PATH, _WAIT_S, method="POST", body=sent)
         except HTTPError as error:
-            return error.code, error.read()
+            return error.code, body_of(error)
 
     def verified(self, index: int) -> InvokeResponse:
         """Ask once; raises NotConforming unless the answer proves the work."""
@@ -125,8 +128,28 @@ def work_is_as_declared(rig: Rig) -> None:
         raise NotConforming("The prompt bytes at the host's border are not those that the mock received.")
 
 
+def same_work_again(rig: Rig) -> None:
+    """a request that was asked before is worked on again"""
+    for time_asked in ("first", "second"):
+        try:
+            rig.verified(500)
+        except NotConforming as error:
+            raise NotConforming(f"The {time_asked} time: {error} Nothing may be answered from a cache.") from error
+
+
+def nothing_is_carried_over(rig: Rig) -> None:
+    """a session sees nothing of the others"""
+    first, *_, last = (rig.verified(0x700 + index).usage.prompt_bytes for index in range(6))
+    if abs(last - first) > _CARRIED_BYTES:
+        raise NotConforming(
+            f"Of six sessions that ask for the same, the first sent {first} prompt bytes and the last {last}: "
+            "something is carried from one session to the next. Keep state per session id, or none."
+        )
+
+
 def no_stray_tool_calls(rig: Rig) -> None:
     """every tool call runs in its request's context"""
+    rig.post(rig.request(50))
     text = fetch(rig.host.url + "/metrics", _WAIT_S).decode()
     found = re.search(r"^agentdyno_stray_tool_calls_total\{.*\} ([0-9.]+)$", text, re.MULTILINE)
     if found is None:
@@ -194,19 +217,22 @@ def sessions_end(rig: Rig) -> None:
 def time_out_stops_the_work(rig: Rig) -> None:
     """a timed-out request is a 504 at once, and its work stops"""
     begin = time.monotonic()
-    status, body = rig.post(rig.request(500, timeout_ms=_SHORT_MS))
+    status, body = rig.post(rig.request(550, timeout_ms=_SHORT_MS))
     took_s = time.monotonic() - begin
     if status != 504:
         raise NotConforming(
-            f"With an LLM of 1.5 s and a time-out of {_SHORT_MS} ms the answer was {status}: {body[:200]!r}."
+            f"With an LLM of {_SLOW_LLM_S} s and a time-out of {_SHORT_MS} ms the answer was {status}: {body[:200]!r}."
         )
     if took_s > 5:
         raise NotConforming(f"The 504 came after {took_s:.1f} s: something blocks the event loop.")
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + _CANCELLED_WITHIN_S
     while rig.backend_stats().in_flight and time.monotonic() < deadline:
         time.sleep(0.05)
     if rig.backend_stats().in_flight:
-        raise NotConforming("5 s after its time-out the request's LLM call is still open: cancellation is swallowed.")
+        raise NotConforming(
+            f"{_CANCELLED_WITHIN_S:g} s after its time-out the request's LLM call is still open: "
+            "cancellation is swallowed."
+        )
     calls = rig.served().calls
     time.sleep(0.5)
     if rig.served().calls != calls:
@@ -214,7 +240,9 @@ def time_out_stops_the_work(rig: Rig) -> None:
 
 
 def dead_backend_is_an_error(rig: Rig) -> None:
-    """a backend that is not there is an error, not a hang or an answer"""
+    """a backend that is gone is an error, not a hang or an answer"""
+    if rig.backend.child is not None:
+        rig.backend.child.stop(0.0)
     status, body = rig.post(rig.request(600, timeout_ms=8_000))
     if status not in (500, 502, 504):
         raise NotConforming(f"Without a backend the answer was {status}: {body[:200]!r}.")
@@ -230,11 +258,14 @@ def _event(block: str) -> tuple[str, dict[str, str]]:
     return kind.removeprefix("event: "), json.loads(data.removeprefix("data: "))
 
 
+# Where one of these fails, the checks after it would fail too, and say nothing more.
+_FOUNDATIONS: tuple[Check, ...] = (no_stray_tool_calls, work_is_proven)
 _PLAIN: tuple[Check, ...] = (
-    work_is_proven,
+    *_FOUNDATIONS,
     requests_do_not_mix,
     work_is_as_declared,
-    no_stray_tool_calls,
+    same_work_again,
+    nothing_is_carried_over,
     wrong_requests_are_refused,
     streams_if_it_says_so,
     tools_change_if_it_says_so,
@@ -250,23 +281,26 @@ class Result:
     failure: str | None
 
 
-def verify(adapter: AdapterFolder, variant: Variant) -> Iterator[Result]:
+def verify(adapter: AdapterFolder, variant: Variant, *, stop_within_s: float = STOP_WITHIN_S) -> Iterator[Result]:
     """Run every check against the adapter, yielding results as they come."""
-    situations: tuple[tuple[str, BackendTiming, bool, tuple[Check, ...]], ...] = (
-        ("chain", BackendTiming(), True, _PLAIN),
-        ("parallel", BackendTiming(), True, (work_is_proven, work_is_as_declared)),
-        ("chain", _SLOW_LLM, True, (time_out_stops_the_work,)),
-        ("chain", BackendTiming(), False, (dead_backend_is_an_error,)),
+    situations: tuple[tuple[str, BackendTiming, tuple[Check, ...]], ...] = (
+        ("chain", BackendTiming(), _PLAIN),
+        ("parallel", BackendTiming(), (*_FOUNDATIONS, work_is_as_declared)),
+        ("chain", _SLOW_LLM, (time_out_stops_the_work, dead_backend_is_an_error)),
     )
     with tempfile.TemporaryDirectory(prefix="agentdyno-verify-") as folder:
-        for number, (scenario, timing, alive, checks) in enumerate(situations):
+        for number, (scenario, timing, checks) in enumerate(situations):
             logs = Path(folder) / str(number)
             logs.mkdir()
             try:
-                with _running(adapter, variant, scenario, timing, logs, backend_alive=alive) as rig:
+                with _running(adapter, variant, scenario, timing, logs) as rig:
                     for check in checks:
-                        yield _result(f"{check.__doc__} ({scenario})", partial(check, rig))
-                    yield _result("SIGTERM ends it within 12 s, with exit code 0", partial(_ends, rig.host.child))
+                        result = _result(f"{check.__doc__} ({scenario})", partial(check, rig))
+                        yield result
+                        if result.failure is not None and check in _FOUNDATIONS:
+                            break
+                    ends = partial(_ends, rig.host.child, stop_within_s)
+                    yield _result(f"SIGTERM ends it within {stop_within_s:g} s, with exit code 0", ends)
             except ChildFailed as error:
                 yield Result(f"starts and becomes ready ({scenario})", str(error))
                 return
@@ -283,8 +317,8 @@ def _result(name: str, check: Callable[[], None]) -> Result:
     return Result(name, None)
 
 
-def _ends(child: Child) -> None:
-    code = child.stop(12.0)
+def _ends(child: Child, within_s: float) -> None:
+    code = child.stop(within_s)
     if code != 0:
         raise NotConforming(f"After SIGTERM the host {child.describe_exit()}.{child.log_tail()}")
 
@@ -299,28 +333,25 @@ def _stayed_home(log: Path) -> None:
 
 @contextmanager
 def _running(
-    adapter: AdapterFolder, variant: Variant, scenario: str, timing: BackendTiming, logs: Path, *, backend_alive: bool
+    adapter: AdapterFolder, variant: Variant, scenario: str, timing: BackendTiming, logs: Path
 ) -> Iterator[Rig]:
     options = read(Words(framework=variant.name, scenario=scenario))
     options = replace(options, workload=Workload(scenario=scenario, seed=options.plan.seed, timing=timing))
-    children: list[Child] = []
+    children = Children()
     try:
-        backend = start_backend(options, None, logs / "backend.log", on_start=children.append)
-        url = backend.url if backend_alive else f"http://127.0.0.1:{free_port()}/v1"
+        backend = start_backend(options, None, logs / "backend.log", children)
         host = start_host(
             adapter_environment(adapter.path).python,
             adapter,
             variant,
             options,
-            backend_url=url,
+            backend_url=backend.url,
             key=_KEY,
             cores=None,
             log=logs / "host.log",
+            children=children,
             offline=True,
-            on_start=children.append,
         )
         yield Rig(options, variant, host, backend)
     finally:
-        for child in reversed(children):
-            child.send(signal.SIGTERM)
-            child.stop(12.0)
+        children.stop(STOP_WITHIN_S)

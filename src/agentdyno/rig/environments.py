@@ -10,6 +10,7 @@ import json
 import platform
 import re
 import sys
+import tomllib
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
@@ -94,9 +95,20 @@ def rig_environment(root: Path = ROOT) -> Environment:
 
 
 def adapter_environment(folder: Path, root: Path = ROOT) -> Environment:
-    """The environment of an adapter folder."""
-    path = root / ".venvs" / folder.name
-    return Environment(folder.name, path, folder / "requirements.lock", root, (root / "src" / "agentdyno", folder))
+    """The environment of an adapter folder: its own, or the one that its adapter.toml names."""
+    owner = _owner(folder, root)
+    path = root / ".venvs" / owner.name
+    sources = tuple(dict.fromkeys((root / "src" / "agentdyno", owner, folder)))
+    return Environment(owner.name, path, owner / "requirements.lock", root, sources)
+
+
+def _owner(folder: Path, root: Path) -> Path:
+    try:
+        described = tomllib.loads((folder / "adapter.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # not written yet, or broken: whoever reads the adapter itself says so
+        return folder
+    name = described.get("environment")
+    return root / "adapters" / name if isinstance(name, str) else folder
 
 
 def state(environment: Environment) -> State:
@@ -196,6 +208,11 @@ def read_stamp(environment: Environment) -> Stamp | None:
         return Stamp(**raw) if raw.get("format") == STAMP_FORMAT else None
     except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, AttributeError):
         return None
+
+
+def shown(path: Path, root: Path) -> Path:
+    """`path` as a person who works in `root` would write it."""
+    return path.relative_to(root) if path.is_relative_to(root) else path
 
 
 def this_python() -> tuple[str, str]:

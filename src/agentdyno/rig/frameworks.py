@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from agentdyno.contract.adapter import AdapterError, AdapterFolder, Variant, find_variants
 from agentdyno.rig.environments import ROOT
+
+# Names the folder that holds the adapter folders, when that is not the checkout's own.
+ADAPTERS_VARIABLE = "AGENTDYNO_ADAPTERS"
 
 
 class UnknownFramework(AdapterError):
@@ -15,8 +19,9 @@ class UnknownFramework(AdapterError):
 
 
 def adapters_root(root: Path = ROOT) -> Path:
-    """The folder that holds the adapter folders."""
-    return root / "adapters"
+    """The folder that holds the adapter folders: the checkout's, or the one that the environment names."""
+    elsewhere = os.environ.get(ADAPTERS_VARIABLE)
+    return Path(elsewhere).absolute() if elsewhere else root / "adapters"
 
 
 def resolve(name: str, root: Path = ROOT) -> tuple[AdapterFolder, Variant]:

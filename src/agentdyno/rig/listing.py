@@ -22,7 +22,8 @@ def framework_table(root: Path = ROOT) -> str:
 
 
 def _row(folder: AdapterFolder, variant: Variant, root: Path) -> tuple[str, ...]:
-    version = locked_version(folder.lock, variant.distribution) if variant.distribution else None
+    environment = adapter_environment(folder.path, root)
+    version = locked_version(environment.lock, variant.distribution) if variant.distribution else None
     calls = "any" if variant.llm_calls is None else str(variant.llm_calls)
-    environment = str(state(adapter_environment(folder.path, root))) if folder.lock.exists() else "no lock"
-    return (variant.name, version or "-", variant.approach, variant.plans_with, calls, environment, variant.title)
+    built = str(state(environment)) if environment.lock.exists() else "no lock"
+    return (variant.name, version or "-", variant.approach, variant.plans_with, calls, built, variant.title)

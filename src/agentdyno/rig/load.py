@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 
 from agentdyno.contract.proof import KEY_VARIABLE
 from agentdyno.contract.run import LoadPlan
 from agentdyno.rig.environments import ROOT
-from agentdyno.rig.processes import Child, free_port
+from agentdyno.rig.processes import Child, Children, free_port
 
 LOCUSTFILE = ROOT / "locustfiles" / "constant.py"
 
 
 def start_load(
-    plan: LoadPlan, host_url: str, records: Path, key: bytes, cores: frozenset[int] | None, log: Callable[[str], Path]
+    plan: LoadPlan,
+    host_url: str,
+    records: Path,
+    key: bytes,
+    cores: frozenset[int] | None,
+    log: Callable[[str], Path],
+    children: Children,
 ) -> list[Child]:
-    """Start it; the first of the children ends when the whole schedule is done.
+    """Start it; the first of those returned ends when the whole schedule is done.
 
     records: the folder for the workers' JSON lines. log: the log file for a role.
     """
@@ -26,7 +33,7 @@ def start_load(
     def child(role: str, *extra: str) -> Child:
         command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", *_arguments(plan, records)]
         command += ["--host", host_url, *extra]
-        return Child(role, command, log=log(role), cores=cores, environment=environment)
+        return children.start(role, command, log=log(role), cores=cores, environment=environment)
 
     if plan.workers == 1:
         return [child("generator")]
@@ -38,11 +45,11 @@ def start_load(
 
 def _arguments(plan: LoadPlan, records: Path) -> list[str]:
     options = {
-        "rate": f"{plan.rate!r}",
-        "warmup": f"{plan.warmup_s!r}",
-        "duration": f"{plan.duration_s!r}",
-        "cooldown": f"{plan.cooldown_s!r}",
-        "request-timeout": f"{plan.timeout_s!r}",
+        "rate": _plain(plan.rate),
+        "warmup": _plain(plan.warmup_s),
+        "duration": _plain(plan.duration_s),
+        "cooldown": _plain(plan.cooldown_s),
+        "request-timeout": _plain(plan.timeout_s),
         "max-in-flight": str(plan.max_in_flight),
         "seed": str(plan.seed),
         "scenario": plan.scenario,
@@ -51,3 +58,8 @@ def _arguments(plan: LoadPlan, records: Path) -> list[str]:
         "records": str(records),
     }
     return [word for name, value in options.items() for word in (f"--{name}", value)]
+
+
+def _plain(value: float) -> str:
+    """Every digit and no exponent, which is how Locust's arguments are read."""
+    return format(Decimal(repr(value)), "f")

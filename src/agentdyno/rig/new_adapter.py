@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from agentdyno.contract.adapter import AdapterError, find_variants
-from agentdyno.rig.environments import RIG, ROOT, SetupError, adapter_environment
+from agentdyno.rig.environments import RIG, ROOT, SetupError, adapter_environment, shown
 from agentdyno.rig.frameworks import adapters_root
 from agentdyno.rig.locks import adapter_requirements, write_lock
 
@@ -40,10 +40,11 @@ def create(name: str, root: Path = ROOT) -> str:
         lock = ""
     except SetupError as error:
         lock = f"Its lock could not be made yet ({error}); when the index can be reached: make lock FRAMEWORK={name}\n"
+    where = shown(folder, root)
     return (
-        f"Made {folder.relative_to(root)}, which works as it is. {lock}Next:\n"
+        f"Made {where}, which works as it is. {lock}Next:\n"
         f"  make verify FRAMEWORK={name}     the conformance test, in words\n"
-        f"  edit {folder.relative_to(root)}/requirements.in and adapter.py at the TODO marks\n"
+        f"  edit {where}/requirements.in and adapter.py at the TODO marks\n"
         f"  make lock FRAMEWORK={name}       pin what requirements.in names\n"
         f"  make bench FRAMEWORK={name}      measure it\n"
     )

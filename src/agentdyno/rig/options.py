@@ -17,11 +17,17 @@ from agentdyno.contract.quantities import parse_duration_s, parse_rate_rps
 from agentdyno.contract.run import LoadPlan
 from agentdyno.contract.scenario import SCENARIOS, BackendTiming, Workload
 from agentdyno.contract.timing import parse as parse_distribution
+from agentdyno.load.schedule import Schedule
 
 API_KEY_VARIABLES = ("AGENTDYNO_LLM_API_KEY", "OPENAI_API_KEY")
 MOCK = "mock"
 MOCK_MODEL = "agentdyno-mock"
+# Beyond these nothing that can be meant is measured, only a machine brought down.
 _MAX_WORKERS = 64
+_MAX_RATE_RPS = 100_000
+_MAX_STAGE_S = 30 * 24 * 3600.0
+_MAX_TIMEOUT_S = 3600.0
+_MAX_SEED = 10**18 - 1
 
 
 class OptionError(UserError):
@@ -45,8 +51,8 @@ PROFILES = {
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """One run. backend_url None: the scripted mock. admission None: off. api_key never leaves this process but in
-    the host's environment.
+    """One run. backend_url None: the scripted mock. admission None: off. ready_timeout_s: for the host to become
+    ready, and again for its first answer. api_key never leaves this process but in the host's environment.
     """
 
     framework: str
@@ -55,6 +61,7 @@ class BenchOptions:
     profile: str
     out: Path
     admission: int | None
+    ready_timeout_s: float
     backend_url: str | None
     model: str
     api_key: str | None
@@ -74,6 +81,7 @@ class Words:
     profile: str | None = None
     out: str | None = None
     admission: str | None = None
+    ready_timeout: str | None = None
     scenario: str | None = None
     seed: str | None = None
     backend: str | None = None
@@ -89,35 +97,36 @@ class Words:
 
 def read(words: Words, environ: Mapping[str, str] = os.environ) -> BenchOptions:
     """Check every option. Raises OptionError with a sentence for the first that cannot be meant."""
-    profile = _one_of("PROFILE", words.profile or "default", tuple(PROFILES))
+    profile = _one_of("PROFILE", _given(words.profile, "default"), tuple(PROFILES))
     preset = PROFILES[profile]
-    scenario = _one_of("SCENARIO", words.scenario or "chain", tuple(SCENARIOS))
-    seed = _whole("SEED", words.seed or "1", 0, 2**63 - 1)
+    scenario = _one_of("SCENARIO", _given(words.scenario, "chain"), tuple(SCENARIOS))
+    seed = _whole("SEED", _given(words.seed, "1"), 0, _MAX_SEED)
     plan = LoadPlan(
-        rate=_rate(words.rate or preset.rate),
-        warmup_s=_seconds("WARMUP", words.warmup or preset.warmup, zero=True),
-        duration_s=_seconds("DURATION", words.duration or preset.duration),
-        cooldown_s=_seconds("COOLDOWN", words.cooldown or "1s", zero=True),
-        timeout_s=_seconds("TIMEOUT", words.timeout or "10s"),
-        max_in_flight=_whole("MAX_IN_FLIGHT", words.max_in_flight or "1000", 1, 100_000),
+        rate=_rate(_given(words.rate, preset.rate)),
+        warmup_s=_seconds("WARMUP", _given(words.warmup, preset.warmup), _MAX_STAGE_S, zero=True),
+        duration_s=_seconds("DURATION", _given(words.duration, preset.duration), _MAX_STAGE_S),
+        cooldown_s=_seconds("COOLDOWN", _given(words.cooldown, "1s"), _MAX_STAGE_S, zero=True),
+        timeout_s=_seconds("TIMEOUT", _given(words.timeout, "10s"), _MAX_TIMEOUT_S),
+        max_in_flight=_whole("MAX_IN_FLIGHT", _given(words.max_in_flight, "1000"), 1, 100_000),
         seed=seed,
         scenario=scenario,
-        workers=_whole("WORKERS", words.workers or "1", 1, _MAX_WORKERS),
+        workers=_whole("WORKERS", _given(words.workers, "1"), 1, _MAX_WORKERS),
     )
-    plan = msgspec.structs.replace(plan, trace_every=_trace_every(words.traces or "all", plan.rate))
-    if plan.rate * plan.duration_s < 1:
-        raise OptionError(
-            f"RATE={plan.rate:g} over DURATION={plan.duration_s:g} s makes no arrival: raise one of them."
-        )
-    backend_url = _backend(words.backend or MOCK)
+    plan = msgspec.structs.replace(plan, trace_every=_trace_every(_given(words.traces, "all"), plan.rate))
+    try:
+        Schedule(plan)
+    except ValueError as error:
+        raise OptionError(f"RATE and DURATION: {error}") from error
+    backend_url = _backend(_given(words.backend, MOCK))
     key = next((environ[name] for name in API_KEY_VARIABLES if environ.get(name)), None)
     return BenchOptions(
         framework=words.framework,
         plan=plan,
         workload=Workload(scenario=scenario, seed=seed, timing=_timing(words)),
         profile=profile,
-        out=Path(words.out or "runs"),
-        admission=None if words.admission == "off" else _whole("ADMISSION", words.admission or "64", 1, 100_000),
+        out=_out(_given(words.out, "runs")),
+        admission=_admission(_given(words.admission, "64")),
+        ready_timeout_s=_seconds("READY_TIMEOUT", _given(words.ready_timeout, "120s"), _MAX_TIMEOUT_S),
         backend_url=backend_url,
         model=_model(words.model, backend_url),
         api_key=key if backend_url is not None else None,
@@ -137,6 +146,21 @@ def _trace_every(text: str, rate_rps: float) -> int:
     return max(1, math.ceil(rate_rps / wanted_rps))
 
 
+def _given(text: str | None, default: str) -> str:
+    """What was written, be it empty; the default when nothing was."""
+    return default if text is None else text
+
+
+def _out(text: str) -> Path:
+    if not text or "\0" in text:
+        raise OptionError(f"OUT={text!r} names no folder.")
+    return Path(text)
+
+
+def _admission(text: str) -> int | None:
+    return None if text == "off" else _whole("ADMISSION", text, 1, 100_000, also="off")
+
+
 def _model(model: str | None, backend_url: str | None) -> str:
     if backend_url is not None and not model:
         raise OptionError("A backend of your own needs MODEL=name: the model to ask it for.")
@@ -146,11 +170,15 @@ def _model(model: str | None, backend_url: str | None) -> str:
 def _backend(text: str) -> str | None:
     if text == MOCK:
         return None
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise OptionError(f"BACKEND={text!r} is neither `{MOCK}` nor an http(s) URL such as http://127.0.0.1:8001/v1.")
-    if parts.username or parts.password:
+    if "@" in text:
         raise OptionError(f"BACKEND must not carry a key: put it into the environment as {API_KEY_VARIABLES[0]}.")
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or parts.query or parts.fragment or any(c <= " " for c in text):
+        raise OptionError(f"BACKEND={text!r} is neither `{MOCK}` nor an http(s) URL such as http://127.0.0.1:8001/v1.")
     return text.rstrip("/")
 
 
@@ -172,18 +200,22 @@ def _tool_latency(text: str | None) -> dict[str, str]:
         return {}
     names = [step.tool for step in STEPS]
     if "=" not in text:
-        return dict.fromkeys(names, _distribution("TOOL_LATENCY", text) or "")
-    found = {}
+        return dict.fromkeys(names, _words_of("TOOL_LATENCY", text))
+    found: dict[str, str] = {}
     for part in text.split(","):
         name, _, words = part.partition("=")
-        found[_one_of("TOOL_LATENCY's tool", name, tuple(names))] = _distribution("TOOL_LATENCY", words) or ""
+        if _one_of("TOOL_LATENCY's tool", name, tuple(names)) in found:
+            raise OptionError(f"TOOL_LATENCY={text!r} names {name} twice.")
+        found[name] = _words_of("TOOL_LATENCY", words)
     return found
 
 
 def _distribution(name: str, text: str | None) -> str | None:
-    """A bare number is a constant."""
-    if text is None:
-        return None
+    return None if text is None else _words_of(name, text)
+
+
+def _words_of(name: str, text: str) -> str:
+    """A distribution's words; a bare number is a constant."""
     words = f"const:{text}" if text.replace(".", "", 1).isdigit() else text
     try:
         parse_distribution(words)
@@ -192,23 +224,30 @@ def _distribution(name: str, text: str | None) -> str | None:
     return words
 
 
-def _seconds(name: str, text: str, *, zero: bool = False) -> float:
+def _seconds(name: str, text: str, most: float, *, zero: bool = False) -> float:
     try:
-        return parse_duration_s(text, allow_zero=zero)
+        seconds = parse_duration_s(text, allow_zero=zero)
     except ValueError as error:
         raise OptionError(f"{name}: {error}") from error
+    if seconds > most:
+        raise OptionError(f"{name}={text!r} is longer than {most / 3600:g} hours, which is the most.")
+    return seconds
 
 
 def _rate(text: str) -> float:
     try:
-        return parse_rate_rps(text)
+        rate = parse_rate_rps(text)
     except ValueError as error:
         raise OptionError(f"RATE: {error}") from error
+    if rate > _MAX_RATE_RPS:
+        raise OptionError(f"RATE={text!r} is more than {_MAX_RATE_RPS} a second, which is the most.")
+    return rate
 
 
-def _whole(name: str, text: str, least: int, most: int) -> int:
-    if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
-        raise OptionError(f"{name}={text!r} is not a whole number from {least} to {most}.")
+def _whole(name: str, text: str, least: int, most: int, also: str = "") -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 30 and least <= int(text) <= most):
+        other = f", nor {also}" if also else ""
+        raise OptionError(f"{name}={text[:40]!r} is not a whole number from {least} to {most}{other}.")
     return int(text)
 
 

@@ -12,7 +12,8 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
+from http.client import HTTPException
 from pathlib import Path
 
 LOG_TAIL_LINES = 15
@@ -55,8 +56,8 @@ def free_port() -> int:
 class Child:
     """One child process in a session of its own, so that Ctrl-C reaches only the rig, which then ends it in order.
 
-    role: what it is called in messages. cores: where it may run (None: anywhere). inherit: a socket it is given.
-    On Linux it dies with the rig, even when that is killed.
+    role: what it is called in messages. cores: where it may run (None: anywhere). inherit: sockets it is given.
+    folder: where it runs (None: where the rig does). On Linux it dies with the rig, even when that is killed.
     """
 
     def __init__(
@@ -67,11 +68,12 @@ class Child:
         log: Path,
         cores: frozenset[int] | None = None,
         environment: Mapping[str, str] | None = None,
-        inherit: socket.socket | None = None,
+        inherit: tuple[socket.socket, ...] = (),
+        folder: Path | None = None,
     ) -> None:
         self.role = role
         self.log = log
-        fds = (inherit.fileno(),) if inherit is not None else ()
+        fds = tuple(listener.fileno() for listener in inherit)
         with log.open("ab") as out:
             try:
                 self._process = subprocess.Popen(
@@ -80,12 +82,14 @@ class Child:
                     stdout=out,
                     stderr=subprocess.STDOUT,
                     env=clean_environment(environment),
+                    cwd=folder,
                     pass_fds=fds,
                     start_new_session=True,
                     preexec_fn=_die_with_parent(),
                 )
-            except OSError as error:
-                raise ChildFailed(role, f"The {role} cannot be started: {command[0]}: {error.strerror}.") from error
+            except (OSError, subprocess.SubprocessError) as error:
+                why = getattr(error, "strerror", None) or error
+                raise ChildFailed(role, f"The {role} cannot be started: {command[0]}: {why}.") from error
         self.started_ns = time.monotonic_ns()
         if cores and hasattr(os, "sched_setaffinity"):
             with suppress(ProcessLookupError):  # it has died already; whoever waits for it will say so
@@ -140,13 +144,18 @@ class Child:
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal to its whole session; nothing happens when it is gone."""
-        with suppress(ProcessLookupError):  # gone is what the caller wanted, or will find out
+        with suppress(ProcessLookupError, PermissionError):  # gone; on macOS one that is not yet reaped is forbidden
             os.killpg(self.pid, number)
+
+    def ask_to_end(self) -> None:
+        """SIGTERM to its whole session, also when that is stopped."""
+        self.send(signal.SIGTERM)
+        self.send(signal.SIGCONT)
 
     def stop(self, grace_s: float) -> int:
         """SIGTERM, then after `grace_s` SIGKILL, to the whole session; returns its exit code."""
         if self.exit_code() is None:
-            self.send(signal.SIGTERM)
+            self.ask_to_end()
             try:
                 self._process.wait(grace_s)
             except subprocess.TimeoutExpired:
@@ -156,22 +165,74 @@ class Child:
         return code
 
 
+class Children:
+    """The child processes of one run. shield: entered while one is started, so that none is ever lost track of."""
+
+    def __init__(self, shield: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+        self._shield = shield
+        self._started: list[Child] = []
+
+    def start(
+        self,
+        role: str,
+        command: Sequence[str],
+        *,
+        log: Path,
+        cores: frozenset[int] | None = None,
+        environment: Mapping[str, str] | None = None,
+        inherit: tuple[socket.socket, ...] = (),
+        folder: Path | None = None,
+    ) -> Child:
+        """Start one; the arguments are Child's. Raises ChildFailed."""
+        with self._shield():
+            child = Child(role, command, log=log, cores=cores, environment=environment, inherit=inherit, folder=folder)
+            self._started.append(child)
+        return child
+
+    def stop(self, grace_s: float) -> None:
+        """Ask all to end at once, then wait, the last one started first, and kill what is left after `grace_s`."""
+        deadline = time.monotonic() + grace_s
+        for child in self._started:
+            if child.exit_code() is None:
+                child.ask_to_end()
+        for child in reversed(self._started):
+            child.stop(max(0.0, deadline - time.monotonic()))
+
+
+class NoAnswer(OSError):
+    """What came back is no HTTP answer, or not a whole one."""
+
+
 def answers(url: str, timeout_s: float) -> bool:
     """Whether a GET of `url` gives 200 within the time."""
     try:
-        with _direct.open(url, timeout=timeout_s) as response:
-            return bool(response.status == 200)
-    except (OSError, urllib.error.URLError, ValueError):
+        fetch(url, timeout_s)
+    except (OSError, ValueError):
         return False
+    return True
 
 
 def fetch(url: str, timeout_s: float, *, method: str = "GET", body: bytes | None = None) -> bytes:
-    """The body of an answer. Raises OSError (urllib's errors are OSErrors) when there is none."""
+    """The body of an answer with a status of 2xx.
+
+    Raises OSError when there is none; urllib's HTTPError, which is one, for another status.
+    """
     headers = {"content-type": "application/json"} if body is not None else {}
     request = urllib.request.Request(url, data=body, method=method, headers=headers)
-    with _direct.open(request, timeout=timeout_s) as response:
-        content: bytes = response.read()
-        return content
+    try:
+        with _direct.open(request, timeout=timeout_s) as response:
+            content: bytes = response.read()
+            return content
+    except HTTPException as error:
+        raise NoAnswer(f"what came back is not a whole HTTP answer: {error!r:.200}") from error
+
+
+def body_of(error: urllib.error.HTTPError) -> bytes:
+    """The body that came with an error status; empty when it did not come whole."""
+    try:
+        return error.read()
+    except (OSError, HTTPException):  # the status is what counts; a reader of the run sees the empty body
+        return b""
 
 
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))

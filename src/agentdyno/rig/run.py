@@ -5,15 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
 
-from agentdyno.analysis.run_data import read_run
+from agentdyno.analysis.run_data import RunData, read_run
 from agentdyno.analysis.summary import summarise
 from agentdyno.contract.adapter import AdapterFolder, Variant
+from agentdyno.contract.errors import UserError
 from agentdyno.contract.proof import KEY_BYTES
 from agentdyno.contract.run import ExitCode, Finding, Reason
 from agentdyno.contract.summary import Summary
@@ -25,21 +24,27 @@ from agentdyno.record.sampler import Sampler
 from agentdyno.rig import cores
 from agentdyno.rig.collect import ask_backend, ask_host, keep_records
 from agentdyno.rig.environments import ROOT, adapter_environment, check
+from agentdyno.rig.interruption import Interrupted, Interruption
 from agentdyno.rig.load import start_load
 from agentdyno.rig.options import BenchOptions
 from agentdyno.rig.preparation import first_manifest
-from agentdyno.rig.processes import Child, ChildFailed
+from agentdyno.rig.processes import Child, ChildFailed, Children
 from agentdyno.rig.progress import LiveLoad, say
-from agentdyno.rig.servers import Backend, Host, WrongAnswer, first_answer, start_backend, start_host
+from agentdyno.rig.servers import (
+    Backend,
+    Host,
+    RecorderProcess,
+    WrongAnswer,
+    first_answer,
+    start_backend,
+    start_host,
+    start_recorder,
+)
 
 _POLL_S = 0.2
 _LOAD_START_S = 30.0
 _HOST_GRACE_S = 12.0
 _OTHER_GRACE_S = 6.0
-
-
-class Interrupted(Exception):
-    """Ctrl-C or SIGTERM reached the rig."""
 
 
 class RunStopped(Exception):
@@ -51,9 +56,19 @@ class RunStopped(Exception):
 
 
 class Run:
-    """One run of one framework, from an empty folder to a verdict. Use once."""
+    """One run of one framework, from an empty folder to a verdict. Use once.
 
-    def __init__(self, options: BenchOptions, adapter: AdapterFolder, variant: Variant, folder: RunFolder) -> None:
+    interruption: entered already; a signal that it noted stops the run.
+    """
+
+    def __init__(
+        self,
+        options: BenchOptions,
+        adapter: AdapterFolder,
+        variant: Variant,
+        folder: RunFolder,
+        interruption: Interruption,
+    ) -> None:
         self.folder = folder
         self._options = options
         self._adapter = adapter
@@ -61,9 +76,12 @@ class Run:
         self._environment = adapter_environment(adapter.path)
         self._cores = cores.plan()
         self._key = secrets.token_bytes(KEY_BYTES)
-        self._children: list[Child] = []
-        self._load: list[Child] = []
+        self._interruption = interruption
+        self._servers = Children(interruption.held)
+        self._generators = Children(interruption.held)
+        self._recorders = Children(interruption.held)
         self._backend: Backend | None = None
+        self._recorder: RecorderProcess | None = None
         self._host: Host | None = None
         self._sampler = Sampler(folder.raw / "resources.jsonl")
         self._manifest = first_manifest(options, variant, self._environment, self._cores, folder.run_id)
@@ -71,34 +89,38 @@ class Run:
     def run(self) -> tuple[Summary, ExitCode]:
         """Live through it. Whatever happens, the children are ended and what was measured is kept and judged."""
         status = Status.FAILED
-        with _signals(_interrupt):
+        try:
             try:
-                self.folder.write_json("manifest.json", self._manifest)
+                self._interruption.listen()
                 self._measure()
-                status = Status.FINISHED
-            except (Interrupted, KeyboardInterrupt):
-                status = Status.INTERRUPTED
-                self._note(Reason.INTERRUPTED, "The run was interrupted before its end.")
-            except RunStopped as stopped:
-                self._manifest.findings.append(stopped.finding)
-            except WrongAnswer as error:
-                self._note(Reason.NO_SUCCESS, str(error) + (self._host.child.log_tail() if self._host else ""))
-            except ChildFailed as error:
-                self._note(_CHILD_REASONS.get(error.role, Reason.RIG_FAILED), str(error))
-            except OSError as error:
-                self._note(_disk_or_rig(error), _cannot("The rig could not go on", error))
-        with _signals(_ignore):
-            return self._conclude(status)
+            finally:
+                self._interruption.end()  # a signal up to here is raised here, within the outer try
+            status = Status.FINISHED
+        except Interrupted:
+            status = Status.INTERRUPTED
+            self._note(Reason.INTERRUPTED, "The run was interrupted before its end.")
+        except RunStopped as stopped:
+            self._manifest.findings.append(stopped.finding)
+        except WrongAnswer as error:
+            self._note(Reason.NO_SUCCESS, str(error) + (self._host.child.log_tail() if self._host else ""))
+        except ChildFailed as error:
+            self._note(_CHILD_REASONS.get(error.role.partition("-")[0], Reason.RIG_FAILED), str(error))
+        except OSError as error:
+            self._note(_disk_or_rig(error), _cannot("The rig could not go on", error))
+        return self._conclude(status)
 
     # up to the end of the load
 
     def _measure(self) -> None:
         manifest, options = self._manifest, self._options
+        self.folder.reserve()
+        self.folder.write_json("manifest.json", manifest)
         self._refuse_changed_environment()
         manifest.calibration["before"] = cores.calibrate(self._cores.host)
         with self._timed("start"):
+            spans = self._start_recorder() if options.plan.trace_every else None
             self._backend = start_backend(
-                options, self._cores.rest, self.folder.log("backend"), on_start=self._children.append
+                options, self._cores.rest, self.folder.log("backend"), self._servers, spans=spans
             )
             say(f"{self._variant.name}: starting")
             self._host = start_host(
@@ -110,7 +132,8 @@ class Run:
                 key=self._key,
                 cores=self._cores.host,
                 log=self.folder.log("host"),
-                on_start=self._children.append,
+                children=self._servers,
+                spans=spans,
             )
             manifest.cold_start_ms = self._host.cold_start_ms
             manifest.first_answer_ms = first_answer(self._host.url, options, self._key)
@@ -120,6 +143,17 @@ class Run:
         self._start_sampler()
         with self._timed("load"):
             self._follow_load(self._host)
+
+    def _start_recorder(self) -> str:
+        framework = self._manifest.framework
+        resource = {
+            "agentdyno.run.id": self._manifest.run_id,
+            "agentdyno.framework": framework.name,
+            "agentdyno.framework.version": framework.version or "",
+            "agentdyno.scenario": self._options.plan.scenario,
+        }
+        self._recorder = start_recorder(self.folder, resource, self._cores.rest, self._recorders)
+        return self._recorder.address
 
     def _refuse_changed_environment(self) -> None:
         differences = check(self._environment)
@@ -133,29 +167,31 @@ class Run:
             self._sampler.watch("host", self._host.child.pid)
         if self._backend is not None and self._backend.child is not None:
             self._sampler.watch("backend", self._backend.child.pid)
+        if self._recorder is not None:
+            self._sampler.watch("recorder", self._recorder.child.pid)
         self._sampler.start()
 
     def _follow_load(self, host: Host) -> None:
         plan = self._options.plan
-        self._load = start_load(plan, host.url, self.folder.raw, self._key, self._cores.rest, self.folder.log)
-        self._children += self._load
-        for child in self._load:
+        load = start_load(
+            plan, host.url, self.folder.raw, self._key, self._cores.rest, self.folder.log, self._generators
+        )
+        for child in load:
             self._sampler.watch("generator", child.pid)
         total_s = plan.warmup_s + plan.duration_s + plan.cooldown_s
         deadline = time.monotonic() + _LOAD_START_S + total_s + plan.timeout_s
         live = LiveLoad(self.folder.raw, total_s)
         try:
-            while self._load[0].exit_code() is None:
+            while load[0].exit_code() is None:
+                self._interruption.check()
                 live.show()
                 self._check_servers()
                 if time.monotonic() > deadline:
-                    raise RunStopped(
-                        Reason.GENERATOR_DIED, f"The load generator did not end.{self._load[0].log_tail()}"
-                    )
+                    raise RunStopped(Reason.GENERATOR_DIED, f"The load generator did not end.{load[0].log_tail()}")
                 time.sleep(_POLL_S)
         finally:
             live.end()
-        self._check_load()
+        self._check_load(load[0])
 
     def _check_servers(self) -> None:
         backend = self._backend
@@ -171,8 +207,7 @@ class Run:
         if self._sampler.failure is not None:
             raise self._sampler.failure
 
-    def _check_load(self) -> None:
-        first = self._load[0]
+    def _check_load(self, first: Child) -> None:
         if first.exit_code() == DISK_FULL_EXIT:
             raise RunStopped(Reason.DISK_FULL, f"The load generator could not write its records.{first.log_tail()}")
         if first.exit_code() != 0:
@@ -184,46 +219,70 @@ class Run:
         manifest = self._manifest
         manifest.status = status
         manifest.proof_key = self._key.hex()
-        try:
-            with self._timed("end"):
-                self._end_children()
-                manifest.calibration["after"] = cores.calibrate(self._cores.host)
-            keep_records(self.folder, manifest)
-        except OSError as error:
-            self._fail_at_end(error)
-        try:
-            self.folder.write_json("manifest.json", manifest)
-            summary = summarise(read_run(self.folder.path))
-            self.folder.write_json("summary.json", summary)
-            if manifest.status is not Status.FAILED or not self._kept_raw():
-                self.folder.drop_raw()
-        except OSError as error:
-            self._fail_at_end(error)
-            summary = summarise(read_run(self.folder.path, manifest=manifest))
+        with self._timed("end"):
+            # Each by itself: what cannot be had any more must not keep the rest from being kept.
+            for step in (self._end_load, self._ask_servers, self._end_servers, self._calibrate_again):
+                self._try(step)
+        self._try(lambda: keep_records(self.folder, manifest))
+        self.folder.release_reserve()
+        if (self.folder.path / "requests.parquet").exists():
+            self._try(self.folder.drop_raw)
+        summary = self._summarise()
+        known = len(manifest.findings)
+        self._try(lambda: self.folder.write_json("summary.json", summary))
+        self._try(lambda: self.folder.write_json("manifest.json", manifest))
+        if len(manifest.findings) > known:
+            summary = self._summarise()
         if manifest.status is Status.INTERRUPTED:
             return summary, ExitCode.INTERRUPTED
         return summary, ExitCode.VALID if summary.verdict.valid else ExitCode.INVALID_RUN
 
-    def _kept_raw(self) -> bool:
-        """Whether the raw lines must stay, because the parquet files could not be written whole."""
-        return not (self.folder.path / "requests.parquet").exists()
-
-    def _fail_at_end(self, error: OSError) -> None:
-        self._manifest.status = Status.FAILED
-        self._note(_disk_or_rig(error), _cannot("Not everything could be written", error))
-
-    def _end_children(self) -> None:
-        """The load first, so that it can flush; then ask the servers; then end them."""
+    def _try(self, step: Callable[[], None]) -> None:
+        """Do one step of the ending; when it fails the run has failed, and says why."""
+        manifest = self._manifest
         try:
-            for child in self._load:
-                child.stop(_OTHER_GRACE_S)
-            self._sampler.stop()
+            step()
+        except OSError as error:
+            finding = Finding(_disk_or_rig(error), _cannot("Not everything could be kept", error))
+        except UserError as error:
+            finding = Finding(Reason.RIG_FAILED, str(error))
+        else:
+            return
+        if manifest.status is Status.FINISHED:
+            manifest.status = Status.FAILED
+        if finding.code not in {known.code for known in manifest.findings}:
+            manifest.findings.append(finding)
+
+    def _summarise(self) -> Summary:
+        manifest = self._manifest
+        try:
+            return summarise(read_run(self.folder.path, manifest=manifest))
+        except UserError as error:
+            manifest.findings.append(Finding(Reason.RIG_FAILED, str(error)))
+            manifest.status = Status.FAILED
+            nothing = RunData(
+                self.folder.path, manifest, requests=None, resources=None, gc=None, loop=None, spans=None, backend=None
+            )
+            return summarise(nothing)
+
+    def _end_load(self) -> None:
+        """The load first, so that it can write what it still has."""
+        self._generators.stop(_OTHER_GRACE_S)
+        self._sampler.stop()
+
+    def _ask_servers(self) -> None:
+        try:
             if self._host is not None:
                 ask_host(self.folder, self._host.child, self._host.url, self._manifest)
-            ask_backend(self.folder, self._backend, self._manifest)
         finally:
-            for child in reversed(self._children):
-                child.stop(_HOST_GRACE_S if child.role == "host" else _OTHER_GRACE_S)
+            ask_backend(self.folder, self._backend, self._manifest)
+
+    def _end_servers(self) -> None:
+        self._servers.stop(_HOST_GRACE_S)
+        self._recorders.stop(_OTHER_GRACE_S)  # after those that send to it
+
+    def _calibrate_again(self) -> None:
+        self._manifest.calibration["after"] = cores.calibrate(self._cores.host)
 
     def _note(self, reason: Reason, text: str) -> None:
         self._manifest.findings.append(Finding(reason, text))
@@ -237,7 +296,12 @@ class Run:
             self._manifest.stage_seconds[part] = round(time.monotonic() - begin, 3)
 
 
-_CHILD_REASONS = {"host": Reason.HOST_FAILED, "backend": Reason.BACKEND_FAILED, "generator": Reason.GENERATOR_DIED}
+_CHILD_REASONS = {
+    "host": Reason.HOST_FAILED,
+    "backend": Reason.BACKEND_FAILED,
+    "coordinator": Reason.GENERATOR_DIED,
+    "generator": Reason.GENERATOR_DIED,
+}
 
 
 def _disk_or_rig(error: OSError) -> Reason:
@@ -248,22 +312,3 @@ def _cannot(what: str, error: OSError) -> str:
     where = f" ({error.filename})" if error.filename else ""
     advice = " Make room and run it again." if _disk_or_rig(error) is Reason.DISK_FULL else ""
     return f"{what}: {error.strerror or error}{where}.{advice}"
-
-
-@contextmanager
-def _signals(handler: signal._HANDLER) -> Iterator[None]:
-    """SIGINT and SIGTERM go to `handler` within."""
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise Interrupted
-
-
-def _ignore(number: int, frame: FrameType | None) -> None:
-    say("Already ending: the children are being stopped and the folder written.")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from urllib.error import HTTPError
 
@@ -18,14 +21,16 @@ from agentdyno.contract.run import BackendStats, Outcome
 from agentdyno.contract.scenario import SCENARIOS
 from agentdyno.host.serve import API_KEY_VARIABLE
 from agentdyno.load.verify import judge
+from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Backend as BackendRecord
+from agentdyno.record.spans import RESOURCE_VARIABLE
 from agentdyno.rig.options import BenchOptions
-from agentdyno.rig.processes import Child, answers, fetch, free_port, listening_socket
+from agentdyno.rig.processes import Child, Children, answers, body_of, fetch, free_port, listening_socket
 
 BACKEND_READY_S = 30.0
-HOST_READY_S = 120.0
 FIRST_ANSWER_INDEX = 2**40  # an order of the warm-up that no schedule reaches
 _FIRST_ANSWER_TIMEOUT_S = 60.0
+_MARGIN_S = 1.0
 _FETCH_TIMEOUT_S = 10.0
 _HEALTH_EVERY_S = 1.0
 _HEALTH_MISSES = 3
@@ -59,7 +64,10 @@ class Backend:
         """What it says of itself now. Raises OSError when it does not answer."""
         stats = None
         if self.child is not None:
-            stats = msgspec.json.decode(fetch(self._root + "/stats", _FETCH_TIMEOUT_S), type=BackendStats)
+            try:
+                stats = msgspec.json.decode(fetch(self._root + "/stats", _FETCH_TIMEOUT_S), type=BackendStats)
+            except msgspec.MsgspecError as error:
+                raise OSError(f"its /stats cannot be read: {error}") from error
         return BackendRecord(kind=self.kind, model=self.model, stats=stats)
 
     @property
@@ -71,7 +79,7 @@ def start_backend(
     options: BenchOptions,
     cores: frozenset[int] | None,
     log: Path,
-    on_start: Callable[[Child], None] = lambda _: None,
+    children: Children,
     spans: str | None = None,
 ) -> Backend:
     """The scripted mock in a process of its own, ready; or the user's URL as it is. Raises ChildFailed.
@@ -86,11 +94,40 @@ def start_backend(
         command += ["--scenario", options.plan.scenario, "--seed", str(options.plan.seed)]
         command += ["--model", options.model, "--timing", msgspec.json.encode(options.workload.timing).decode()]
         command += ["--spans", spans] if spans is not None else []
-        child = Child("backend", command, log=log, cores=cores, inherit=listener)
-    on_start(child)
+        child = children.start("backend", command, log=log, cores=cores, inherit=(listener,))
     url = f"http://127.0.0.1:{port}"
     child.wait_ready(f"{url}/health", BACKEND_READY_S)
     return Backend("mock", f"{url}/v1", options.model, child)
+
+
+@dataclass(frozen=True, slots=True)
+class RecorderProcess:
+    """The run's recorder. address: for raw records, host:port. otlp_url: its OTLP over HTTP endpoint."""
+
+    child: Child
+    address: str
+    otlp_url: str
+
+
+def start_recorder(
+    folder: RunFolder, resource: Mapping[str, str], cores: frozenset[int] | None, children: Children
+) -> RecorderProcess:
+    """Start it, ready. resource: attributes of what it exports. Raises ChildFailed.
+
+    It alone sees the OTEL_EXPORTER_OTLP_* settings of the rig's own environment: the measured process exports nothing.
+    """
+    environment = {name: value for name, value in os.environ.items() if name.startswith("OTEL_EXPORTER_OTLP_")}
+    environment[RESOURCE_VARIABLE] = json.dumps(dict(resource))
+    with listening_socket() as raw, listening_socket() as otlp:
+        raw_port, otlp_port = (listener.getsockname()[1] for listener in (raw, otlp))
+        command = [sys.executable, "-m", "agentdyno.record.recorder", "--folder", str(folder.raw)]
+        command += ["--raw-fd", str(raw.fileno()), "--otlp-fd", str(otlp.fileno())]
+        child = children.start(
+            "recorder", command, log=folder.log("recorder"), cores=cores, environment=environment, inherit=(raw, otlp)
+        )
+    url = f"http://127.0.0.1:{otlp_port}"
+    child.wait_ready(f"{url}/healthz", BACKEND_READY_S)
+    return RecorderProcess(child, f"127.0.0.1:{raw_port}", f"{url}/v1/traces")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,37 +149,37 @@ def start_host(
     key: bytes,
     cores: frozenset[int] | None,
     log: Path,
+    children: Children,
     offline: bool = False,
     spans: str | None = None,
-    on_start: Callable[[Child], None] = lambda _: None,
 ) -> Host:
     """Start the host of one adapter and wait until it is ready. Raises ChildFailed with the log's last lines.
 
-    on_start: told of the child as soon as there is one, so that it can be ended whatever comes. spans: the recorder's
-    address, host:port; None: nothing is traced.
+    spans: the recorder's address, host:port; None: nothing is traced.
     """
     environment = {**variant.env, KEY_VARIABLE: key.hex()}
     if options.api_key is not None:
         environment[API_KEY_VARIABLE] = options.api_key
-    settings = ["--llm", backend_url, "--model", options.model]
-    settings += ["--workload", msgspec.json.encode(options.workload).decode()]
-    settings += ["--admission", "off" if options.admission is None else str(options.admission)]
+    workload = msgspec.json.encode(options.workload).decode()
+    admission = "off" if options.admission is None else str(options.admission)
     if variant.command is not None:
         port = free_port()
         environment |= {"PORT": str(port), "AGENTDYNO_LLM_URL": backend_url, "AGENTDYNO_LLM_MODEL": options.model}
-        command = [str(adapter.path / variant.command[0]), *variant.command[1:]]
-        child = Child("host", command, log=log, cores=cores, environment=environment)
+        environment |= {"AGENTDYNO_WORKLOAD": workload, "AGENTDYNO_ADMISSION": admission}
+        program = adapter.path / variant.command[0]
+        command = [str(program) if program.is_file() else variant.command[0], *variant.command[1:]]
+        child = children.start("host", command, log=log, cores=cores, environment=environment, folder=adapter.path)
     else:
         with listening_socket() as listener:
             port = listener.getsockname()[1]
             command = [str(python), "-m", "agentdyno.host", "--fd", str(listener.fileno())]
-            command += ["--adapter", str(adapter.path), "--variant", variant.name, *settings]
-            command += ["--offline"] if offline else []
+            command += ["--adapter", str(adapter.path), "--variant", variant.name]
+            command += ["--llm", backend_url, "--model", options.model, "--workload", workload]
+            command += ["--admission", admission, *(["--offline"] if offline else [])]
             command += ["--spans", spans] if spans is not None else []
-            child = Child("host", command, log=log, cores=cores, environment=environment, inherit=listener)
-    on_start(child)
+            child = children.start("host", command, log=log, cores=cores, environment=environment, inherit=(listener,))
     url = f"http://127.0.0.1:{port}"
-    return Host(child, url, child.wait_ready(f"{url}/healthz", HOST_READY_S) * 1000)
+    return Host(child, url, child.wait_ready(f"{url}/healthz", options.ready_timeout_s) * 1000)
 
 
 def first_answer(host_url: str, options: BenchOptions, key: bytes) -> float:
@@ -154,15 +191,15 @@ def first_answer(host_url: str, options: BenchOptions, key: bytes) -> float:
     plan = options.plan
     scenario = SCENARIOS[plan.scenario]
     order = order_id(plan.seed, Stage.WARMUP, FIRST_ANSWER_INDEX)
-    timeout_ms = int(_FIRST_ANSWER_TIMEOUT_S * 1000)
-    request = scenario.request(plan.seed, Stage.WARMUP, FIRST_ANSWER_INDEX, timeout_ms)
+    timeout_s = min(_FIRST_ANSWER_TIMEOUT_S, options.ready_timeout_s)
+    request = scenario.request(plan.seed, Stage.WARMUP, FIRST_ANSWER_INDEX, ceil(timeout_s * 1000))
     sent = msgspec.json.encode(request)
     begin = time.monotonic()
     try:
-        body = fetch(host_url + INVOKE_PATH, _FIRST_ANSWER_TIMEOUT_S, method="POST", body=sent)
+        body = fetch(host_url + INVOKE_PATH, timeout_s + _MARGIN_S, method="POST", body=sent)
         status = 200
     except HTTPError as error:
-        status, body = error.code, error.read()
+        status, body = error.code, body_of(error)
     except OSError as error:
         raise WrongAnswer(f"The first request got no answer: {error}.") from error
     elapsed_ms = (time.monotonic() - begin) * 1000
