@@ -12,6 +12,7 @@ from agentdyno.analysis.summary import summarise
 from agentdyno.analysis.verdict import verdict
 from agentdyno.contract.proof import Stage
 from agentdyno.contract.run import BackendStage, Finding, Outcome, Reason, Verdict
+from agentdyno.contract.summary import SpanLedger
 from agentdyno.record.manifest import Status
 from tests.golden.run import COUNTS, MS, GoldenRun
 
@@ -39,7 +40,7 @@ def test_outcomes_that_do_not_add_up(run: GoldenRun, tmp_path: Path) -> None:
     assert data.requests is not None
     load = figures.load(data.requests, 1000.0, data.window())
     lost = msgspec.structs.replace(load, ok=load.ok - 3)
-    found = verdict(data, lost, figures.latencies(data.requests))
+    found = verdict(data, lost, figures.latencies(data.requests), SpanLedger())
     # The backend's own count is compared only where all were answered.
     assert reasons(found) == [Reason.NOT_CONSERVED]
     assert "5000 arrivals, but their outcomes add up to 4997" in found.reasons[0].message
@@ -141,7 +142,7 @@ def test_percentiles_out_of_order(run: GoldenRun, tmp_path: Path, which: str, na
     true = figures.latencies(data.requests)
     raised = msgspec.structs.replace(getattr(true, which), **{name: getattr(getattr(true, which), name) + 30})
     wrong = msgspec.structs.replace(true, **{which: raised})
-    found = verdict(data, figures.load(data.requests, 1000.0, data.window()), wrong)
+    found = verdict(data, figures.load(data.requests, 1000.0, data.window()), wrong, SpanLedger())
     assert reasons(found) == [Reason.PERCENTILE_ORDER]
     assert which in found.reasons[0].message
 

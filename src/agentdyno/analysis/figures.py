@@ -13,6 +13,7 @@ from agentdyno.contract.run import Outcome
 from agentdyno.contract.summary import Gc, Latencies, Lateness, Ledger, Load, LoopLag, Memory, StageCounts
 
 _MB = 1e6
+from agentdyno.record.manifest import Backend
 
 
 def stage_counts(requests: Requests, stage: Stage) -> StageCounts:
@@ -208,19 +209,30 @@ def loop_lag(data: RunData) -> LoopLag:
     return LoopLag(p50=percentile(lag, 0.50), p99=percentile(lag, 0.99), max=float(lag.max()))
 
 
-def ledger(requests: Requests) -> Ledger:
-    """Means over the measured stage's verified answers."""
+def ledger(requests: Requests, backend: Backend | None) -> Ledger:
+    """Means over the measured stage's verified answers.
+
+    A framework that streams without asking for usage leaves the host without token counts; where every arrival was
+    verified the mock's own count of the same calls stands in, which is then per request exactly.
+    """
     rows = requests.stage(Stage.MEASURE) & requests.outcome(Outcome.OK)
+    stats = backend.stats if backend is not None else None
+    served = None if stats is None or not rows.sum() else stats.stages.get(Stage.MEASURE.letter)
+    all_verified = bool(rows.sum() == requests.stage(Stage.MEASURE).sum())
 
     def mean(column: str) -> float | None:
         values = requests.numbers(column)[rows]
         values = values[~np.isnan(values)]
         return float(values.mean()) if values.size else None
 
+    def tokens(column: str, total: int | None) -> float | None:
+        own = mean(column)
+        return total / int(rows.sum()) if own is None and total is not None and all_verified else own
+
     return Ledger(
         llm_calls=mean("llm_calls"),
-        prompt_tokens=mean("prompt_tokens"),
-        completion_tokens=mean("completion_tokens"),
+        prompt_tokens=tokens("prompt_tokens", None if served is None else served.prompt_tokens),
+        completion_tokens=tokens("completion_tokens", None if served is None else served.completion_tokens),
         prompt_bytes=mean("prompt_bytes"),
         tool_calls=mean("tool_calls"),
         retries=mean("retries"),

@@ -15,7 +15,7 @@ def summarise(data: RunData) -> Summary:
     counted = len(requests) > 0 if requests is not None else False
     load = figures.load(requests, manifest.plan.rate, data.window()) if requests is not None and counted else None
     latencies = figures.latencies(requests) if requests is not None and counted else None
-    ledger = figures.ledger(requests) if requests is not None and counted else Ledger()
+    ledger = figures.ledger(requests, data.backend) if requests is not None and counted else Ledger()
     spans = span_ledger(data)
     return Summary(
         run_id=manifest.run_id,

@@ -6,6 +6,7 @@ in the measured process.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from functools import partial
 from typing import Any
@@ -16,7 +17,7 @@ from agentdyno import __version__
 from agentdyno.contract.adapter import Adapter, ChangesTools, KeepsSessions, LlmEndpoint, Streams, Tool
 from agentdyno.contract.invoke import INVOKE_PATH, PROBLEM_TYPE, InvokeRequest, Problem
 from agentdyno.emit.sender import Sender
-from agentdyno.host.invocation import Invocation
+from agentdyno.host.invocation import Invocation, describe, report
 from agentdyno.host.metrics import CONTENT_TYPE, HostMetrics
 from agentdyno.host.probes import Probes
 from agentdyno.host.trace import RequestTrace, open_trace
@@ -26,6 +27,11 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 MAX_BODY_BYTES = 1 << 20
+_BODY_S = 10.0
+_CLOSE_S = 5.0
+_LONGEST_TIMEOUT_MS = 86_400_000
+# A body nested without end raises RecursionError, which is no MsgspecError.
+_MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _decode_request = msgspec.json.Decoder(InvokeRequest).decode
 _encode = msgspec.json.encode
 _JSON = [(b"content-type", b"application/json")]
@@ -87,7 +93,8 @@ class Host:
             else:
                 self._draining = True
                 self.probes.stop()
-                await self.adapter.close()
+                async with asyncio.timeout(_CLOSE_S):
+                    await self.adapter.close()
                 if self._spans is not None:
                     await self._spans.stop()
                 await send({"type": "lifespan.shutdown.complete"})
@@ -104,9 +111,19 @@ class Host:
         outcome = "error"
         try:
             try:
-                request = _decode_request(await _read_body(receive))
+                async with asyncio.timeout(_BODY_S):
+                    body = await _read_body(receive)
+                request = _decode_request(body)
                 self._check(request)
-            except (_Refused, msgspec.MsgspecError) as error:
+            except TimeoutError:
+                outcome = "bad_request"
+                detail = f"The body did not arrive within {_BODY_S:g} s."
+                await _send_problem(send, Problem("Request timed out", 408, "slow_body", detail))
+                return
+            except _ClientGone:
+                outcome = "client_gone"
+                return
+            except (_Refused, *_MALFORMED) as error:
                 outcome = "bad_request"
                 await _send_problem(send, _as_problem(error))
                 return
@@ -132,8 +149,8 @@ class Host:
         unknown = [name for name in request.tools if name not in self._tools]
         if unknown:
             raise _Refused(400, "unknown_tool", f"There is no tool named {unknown[0]!r}; there are {self._names()}.")
-        if request.timeout_ms <= 0:
-            raise _Refused(400, "bad_timeout", f"timeout_ms is {request.timeout_ms}; it must be above 0.")
+        if not 0 < request.timeout_ms <= _LONGEST_TIMEOUT_MS:
+            raise _Refused(400, "bad_timeout", f"timeout_ms must be above 0 and at most {_LONGEST_TIMEOUT_MS} (a day).")
         if request.stream and not isinstance(self.adapter, Streams):
             raise _Refused(501, "no_stream", f"The adapter of {self._framework} does not stream; ask without `stream`.")
 
@@ -146,8 +163,8 @@ class Host:
         except _Refused as error:
             await _send_problem(send, error.problem, error.headers)
         except Exception as error:  # an adapter's fault in a side endpoint must be an answer, not a dead connection
-            detail = f"{type(error).__name__}: {error}"[:500]
-            await _send_problem(send, Problem("Internal error", 500, "adapter_error", detail))
+            report(error)
+            await _send_problem(send, Problem("Internal error", 500, "adapter_error", describe(error)))
         else:
             await _respond(send, status, body, headers)
 
@@ -195,6 +212,10 @@ class Host:
         return 204, b"", []
 
 
+class _ClientGone(Exception):
+    """The client hung up before its request was complete."""
+
+
 class _Refused(Exception):
     def __init__(self, status: int, code: str, detail: str, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
         super().__init__(detail)
@@ -232,17 +253,16 @@ def _header(scope: Scope, name: bytes) -> str | None:
 
 
 async def _read_body(receive: Receive) -> bytes:
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body", False) and len(body) <= MAX_BODY_BYTES:
-        return body
-    pieces, size = [body], len(body)
+    pieces: list[bytes] = []
+    size = 0
     while size <= MAX_BODY_BYTES:
-        if not message.get("more_body", False):
-            return b"".join(pieces)
         message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _ClientGone
         pieces.append(message.get("body", b""))
         size += len(pieces[-1])
+        if not message.get("more_body", False) and size <= MAX_BODY_BYTES:
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
     raise _Refused(413, "too_large", f"The body is larger than {MAX_BODY_BYTES} bytes.")
 
 
@@ -251,6 +271,8 @@ async def _send_problem(send: Send, problem: Problem, headers: Sequence[tuple[by
 
 
 async def _respond(send: Send, status: int, body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
-    head = [*headers, (b"content-length", str(len(body)).encode())]
+    head = list(headers)
+    if status != 204:  # which has no body, and so by RFC 9110 no length either
+        head.append((b"content-length", str(len(body)).encode()))
     await send({"type": "http.response.start", "status": status, "headers": head})
     await send({"type": "http.response.body", "body": body})

@@ -19,6 +19,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _encode = msgspec.json.encode
+_LAST_EVENT_S = 5.0
 _REPORTED_FAULTS = 20
 _faults_reported = 0
 
@@ -50,33 +51,56 @@ class Invocation:
             await asyncio.wait(
                 (task, leaving), timeout=self._request.timeout_ms / 1000, return_when=asyncio.FIRST_COMPLETED
             )
+        except asyncio.CancelledError:  # the server gives the request up, at the end of its drain
+            self._abandon(task)
+            raise
         finally:
+            gone = leaving.done()
             leaving.cancel()
             self._trace.close()
-        if task.done():
-            return await self._answer(task)
-        gone = leaving.done() and not leaving.cancelled()
-        task.cancel()
-        task.add_done_callback(_reap)
-        if gone:
+        try:
+            if task.done():
+                return await self._answer(task)
+            self._abandon(task)
+            return "client_gone" if gone else await self._time_out()
+        except _ClientStuck:
             return "client_gone"
+
+    async def _time_out(self) -> str:
         detail = f"The framework did not answer within {self._request.timeout_ms} ms."
         await self._problem(Problem("Timed out", 504, "timeout", detail))
         return "timeout"
 
+    def _abandon(self, task: asyncio.Task[str]) -> None:
+        """Cancel the framework's task without waiting for it; nothing of it reaches the client any more."""
+        task.cancel()
+        task.add_done_callback(_reap)
+        if self._sender is not None:
+            self._sender.cancel()
+
     async def _answer(self, task: asyncio.Task[str]) -> str:
-        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        error: BaseException | None = asyncio.CancelledError() if task.cancelled() else task.exception()
+        body = b""
+        if error is None:
+            try:
+                body = self._encoded(task.result())
+            except (TypeError, ValueError) as unfit:
+                error = unfit
         if error is not None:
-            _report(error)
-            detail = f"{type(error).__name__}: {error}"[:500]
-            await self._problem(Problem("The framework failed", 500, "framework_error", detail))
+            report(error)
+            await self._problem(Problem("The framework failed", 500, "framework_error", describe(error)))
             return "error"
-        body = _encode(self._response(task.result()))
         if self._request.stream:
-            await self._event("final", body, last=True)
+            await self._last_event("final", body)
         else:
             await self._whole(200, body, b"application/json")
         return "ok"
+
+    def _encoded(self, output: object) -> bytes:
+        """The response's JSON. Raises TypeError or ValueError when the output is not text that JSON can carry."""
+        if not isinstance(output, str):
+            raise TypeError(f"the adapter's output is {type(output).__name__}, not str")
+        return _encode(self._response(output))
 
     def _response(self, output: str) -> InvokeResponse:
         calls = tuple(run.as_call() for run in self._trace.tools)
@@ -84,7 +108,7 @@ class Invocation:
 
     async def _problem(self, problem: Problem) -> None:
         if self._request.stream and self._streaming:
-            await self._event("error", _encode(problem), last=True)
+            await self._last_event("error", _encode(problem))
         else:
             await self._whole(problem.status, _encode(problem), PROBLEM_TYPE.encode())
 
@@ -96,6 +120,7 @@ class Invocation:
     # streaming
 
     _streaming = False
+    _sender: asyncio.Task[None] | None = None
 
     async def _stream(self) -> str:
         """Pass the adapter's text on as `token` events, in between what the tool border sees."""
@@ -108,41 +133,66 @@ class Invocation:
             queue.put_nowait((kind, _encode(run.as_call())))
 
         self._trace.listener = heard
-        sender = asyncio.ensure_future(self._send_events(queue))
+        self._sender = asyncio.ensure_future(self._send_events(queue))
         pieces: list[str] = []
         try:
             async for piece in adapter.stream(self._request):
+                if self._trace.closed:  # it swallowed its cancellation
+                    break
                 pieces.append(piece)
                 queue.put_nowait(("token", _encode({"text": piece})))
-            queue.put_nowait(None)
-            await sender
         finally:
-            sender.cancel()
+            # What came before a failure is sent before it. A time-out has cancelled the sender, so this cannot wait.
+            queue.put_nowait(None)
+            await asyncio.wait((self._sender,))
+        self._sender.result()
         return "".join(pieces)
 
     async def _send_events(self, queue: asyncio.Queue[tuple[str, bytes] | None]) -> None:
         while (event := await queue.get()) is not None:
             await self._event(*event)
 
+    async def _last_event(self, kind: str, data: bytes) -> None:
+        """Raises _ClientStuck when the client has stopped reading: it must not hold a place among those in flight."""
+        try:
+            async with asyncio.timeout(_LAST_EVENT_S):
+                await self._event(kind, data, last=True)
+        except TimeoutError:
+            raise _ClientStuck from None
+
     async def _event(self, kind: str, data: bytes, *, last: bool = False) -> None:
         if not self._streaming:
-            self._streaming = True
             headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
             await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+            self._streaming = True
         body = b"event: " + kind.encode() + b"\ndata: " + data + b"\n\n"
         await self._send({"type": "http.response.body", "body": body, "more_body": not last})
 
 
+class _ClientStuck(Exception):
+    """The client keeps its connection open and does not read from it."""
+
+
 def _reap(task: asyncio.Task[str]) -> None:
     if not task.cancelled() and task.exception() is not None:
-        _report(task.exception())
+        report(task.exception())
 
 
-def _report(error: BaseException | None) -> None:
+def describe(error: BaseException) -> str:
+    """Class and message, as JSON can carry them."""
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except Exception as broken:  # an exception that cannot even say what it is
+        text = f"{type(error).__name__} (its message cannot be read: {type(broken).__name__})"
+    return text[:500].encode(errors="backslashreplace").decode()
+
+
+def report(error: BaseException | None) -> None:
     """The first faults go to the log with their traceback; an overload must not turn into a logging test."""
     global _faults_reported
     _faults_reported += 1
     if error is not None and _faults_reported <= _REPORTED_FAULTS:
-        traceback.print_exception(error, file=sys.stderr)
+        text = "".join(traceback.format_exception(error))
+        sys.stderr.write(text.encode(errors="backslashreplace").decode())
         if _faults_reported == _REPORTED_FAULTS:
             sys.stderr.write("Further faults are counted in /metrics and not logged.\n")
