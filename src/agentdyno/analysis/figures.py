@@ -11,9 +11,9 @@ from agentdyno.analysis.run_data import NS_PER_MS, NS_PER_S, Marks, Numbers, Req
 from agentdyno.contract.proof import Stage
 from agentdyno.contract.run import Outcome
 from agentdyno.contract.summary import Gc, Latencies, Lateness, Ledger, Load, LoopLag, Memory, StageCounts
+from agentdyno.record.manifest import Backend
 
 _MB = 1e6
-from agentdyno.record.manifest import Backend
 
 
 def stage_counts(requests: Requests, stage: Stage) -> StageCounts:

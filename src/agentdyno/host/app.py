@@ -42,6 +42,7 @@ _REJECTED_HEADERS = [*_PROBLEM, (b"retry-after", b"1")]
 class Host:
     """Serves one adapter.
 
+    spans: where finished requests that are traced are sent. on_trace: told of every finished request and its outcome.
     admission: how many requests may be in flight; beyond it a cheap 429 (None: no limit, which shows the collapse).
     """
 
@@ -56,6 +57,7 @@ class Host:
         admission: int | None,
         metrics: HostMetrics,
         spans: Sender | None = None,
+        on_trace: Callable[[RequestTrace, str], None] | None = None,
     ) -> None:
         self.adapter = adapter
         self.metrics = metrics
@@ -68,6 +70,7 @@ class Host:
         self._in_flight = 0
         self._draining = False
         self._spans = spans
+        self._on_trace = on_trace
         detail = f"{admission} requests are in flight, which is the admission limit. Try again later."
         self._rejection = _encode(Problem("Too many requests", 429, "admission", detail))
 
@@ -142,6 +145,8 @@ class Host:
         if outcome != "bad_request" and trace.end_ns is not None:
             duration_s = (trace.end_ns - trace.start_ns) / 1e9
         self.metrics.count(outcome, duration_s)
+        if self._on_trace is not None:
+            self._on_trace(trace, outcome)
         if self._spans is not None and trace.sampled:
             self._spans.add(partial(trace.events, outcome))
 
