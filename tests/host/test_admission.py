@@ -160,10 +160,14 @@ ENDS = {
 @pytest.mark.parametrize("end", ENDS, ids=lambda end: end.__name__)
 async def test_a_request_gives_its_place_back_when_it(end, monkeypatch):
     monkeypatch.setattr(invocation, "_LAST_EVENT_S", 0.01)
+    tasks_before = asyncio.all_tasks()
     traces = []
     host = make_host(Plain(), admission=1, on_trace=lambda trace, outcome: traces.append((trace, outcome)))
     for _ in range(3):
         await end(host)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert asyncio.all_tasks() == tasks_before
     assert counts(host) == {ENDS[end]: 3, "in_flight": 0}
     assert [outcome for _, outcome in traces] == [ENDS[end]] * 3
     assert all(trace.closed and trace.end_ns >= trace.start_ns for trace, _ in traces)

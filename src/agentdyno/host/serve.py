@@ -8,7 +8,12 @@ import os
 import signal
 import socket
 import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
 
 API_KEY_VARIABLE = "AGENTDYNO_LLM_API_KEY"
 _BACKLOG = 4096
+_EXIT_S = 2.0
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -42,14 +48,18 @@ def main(argv: list[str] | None = None) -> int:
         border.install(options.llm)
         adapter = load_adapter(folder.path, variant)
         host = _host(options, variant, adapter, workload, key)
+        listener = _listen(options)
     except (AdapterError, ProofError, msgspec.MsgspecError, ValueError) as error:
         sys.stderr.write(f"The host cannot start: {error}\n")
         return 2
-    return _serve(host, _listen(options), asyncio_loop=options.offline)
+    return _serve(host, listener, asyncio_loop=options.offline)
 
 
 def load_adapter(folder: Path, variant: Variant) -> Adapter:
-    """Import the variant's entry from its folder and make the adapter. Raises AdapterError with a sentence."""
+    """Import the variant's entry from its folder and make the adapter.
+
+    Raises AdapterError with a sentence; what the adapter's own code raises goes to the log with its traceback first.
+    """
     if variant.entry is None:
         raise AdapterError(f"{variant.name} is a program of its own, not a Python class.")
     module_name, _, class_name = variant.entry.partition(":")
@@ -60,13 +70,25 @@ def load_adapter(folder: Path, variant: Variant) -> Adapter:
     sys.path.insert(0, str(folder))  # for a library that stands beside its adapter
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    with _own_fault(f"{file} could not be imported"):
+        spec.loader.exec_module(module)
     made = getattr(module, class_name, None)
     if made is None:
         raise AdapterError(f"{file} has no class named {class_name!r}.")
-    adapter: Adapter = made()
+    with _own_fault(f"{file}:{class_name} could not be made"):
+        adapter: Adapter = made()
     check_class(adapter, f"{file}:{class_name}")
     return adapter
+
+
+@contextmanager
+def _own_fault(what: str) -> Iterator[None]:
+    """Turns any exception of the adapter's own code into an AdapterError, its traceback on record."""
+    try:
+        yield
+    except Exception as error:
+        traceback.print_exc(file=sys.stderr)
+        raise AdapterError(f"{what}: {type(error).__name__}: {error}") from error
 
 
 def _host(options: argparse.Namespace, variant: Variant, adapter: Adapter, workload: Workload, key: bytes) -> Host:
@@ -74,7 +96,9 @@ def _host(options: argparse.Namespace, variant: Variant, adapter: Adapter, workl
     from agentdyno.host.metrics import HostMetrics
     from agentdyno.host.tools import build_tools
 
-    scenario = SCENARIOS[workload.scenario]
+    scenario = SCENARIOS.get(workload.scenario)
+    if scenario is None:
+        raise ValueError(f"There is no scenario {workload.scenario!r}; there are {', '.join(SCENARIOS)}.")
     metrics = HostMetrics(variant.name)
     tools = build_tools(workload, key, parallel=scenario.parallel, on_stray=metrics.stray_calls.inc)
     llm = LlmEndpoint(
@@ -96,12 +120,17 @@ def _host(options: argparse.Namespace, variant: Variant, adapter: Adapter, workl
 
 
 def _listen(options: argparse.Namespace) -> socket.socket:
-    if options.fd is not None:
-        return socket.socket(fileno=options.fd)
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind((options.host, options.port))
-    listener.listen(_BACKLOG)
+    """The socket to serve on. Raises ValueError with a sentence when there is none to be had."""
+    try:
+        if options.fd is not None:
+            return socket.socket(fileno=options.fd)
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((options.host, options.port))
+        listener.listen(_BACKLOG)
+    except (OSError, OverflowError) as error:  # OverflowError: a port above 65535
+        where = f"{options.host}:{options.port}" if options.fd is None else f"the inherited socket {options.fd}"
+        raise ValueError(f"{where} cannot be listened on: {getattr(error, 'strerror', None) or error}.") from error
     return listener
 
 
@@ -122,10 +151,29 @@ def _serve(host: Host, listener: socket.socket, *, asyncio_loop: bool) -> int:
         backlog=_BACKLOG,
         ws="none",
     )
-    server = uvicorn.Server(config)
+
+    class Server(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            if not self.started:  # nothing is under way, and the adapter's start may never end
+                signal.signal(sig, signal.SIG_DFL)
+                signal.raise_signal(sig)
+            super().handle_exit(sig, frame)
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().shutdown(sockets)
+            # All is answered and closed. A framework's task that swallows its cancellation must not keep us.
+            last = threading.Timer(_EXIT_S, os._exit, (0,))
+            last.daemon = True
+            last.start()
+
+    server = Server(config)
+
     # uvicorn drains and then raises the signal again for whoever handled it before: a drained host ends with 0.
+    def drain(*_: object) -> None:
+        server.should_exit = True
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
+        signal.signal(number, drain)
     server.run(sockets=[listener])
     return 0 if server.started else 1
 
@@ -133,10 +181,9 @@ def _serve(host: Host, listener: socket.socket, *, asyncio_loop: bool) -> int:
 def _admission(text: str) -> int | None:
     if text == "off":
         return None
-    limit = int(text)
-    if limit < 1:
-        raise argparse.ArgumentTypeError(f"the admission limit is {limit}; it must be at least 1, or `off`")
-    return limit
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"the admission limit is {text!r}; it must be at least 1, or `off`")
+    return int(text)
 
 
 def _parser() -> argparse.ArgumentParser:
