@@ -16,7 +16,7 @@ from agentdyno.record.span_table import read_spans
 from agentdyno.rig.processes import Child, fetch
 from agentdyno.rig.servers import Backend
 
-_FETCH_TIMEOUT_S = 10.0
+_FETCH_TIMEOUT_S = 30.0  # an overloaded host may first have to work off what its clients have given up
 
 
 def ask_host(folder: RunFolder, host: Child | None, url: str, manifest: Manifest) -> None:

@@ -37,6 +37,11 @@ class Interruption:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    @property
+    def asked(self) -> bool:
+        """Whether a signal has come."""
+        return self._asked
+
     def listen(self) -> None:
         """Raise Interrupted from now on, and at once when a signal came before."""
         self._raising = True
@@ -48,7 +53,7 @@ class Interruption:
             raise Interrupted
 
     def end(self) -> None:
-        """From now on nothing is raised."""
+        """From now on nothing is raised; `asked` still becomes true."""
         self._ending = True
 
     @contextmanager
@@ -63,9 +68,8 @@ class Interruption:
             self.check()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._ending or self._asked:
+        first, self._asked = not self._asked, True
+        if self._ending or not first:
             say("Already ending: the children are being stopped and the folder written.")
-            return
-        self._asked = True
-        if self._raising:
+        elif self._raising:
             raise Interrupted

@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from agentdyno.analysis.run_data import RunData, read_run
 from agentdyno.analysis.summary import summarise
@@ -227,15 +228,26 @@ class Run:
         self.folder.release_reserve()
         if (self.folder.path / "requests.parquet").exists():
             self._try(self.folder.drop_raw)
-        summary = self._summarise()
-        known = len(manifest.findings)
-        self._try(lambda: self.folder.write_json("summary.json", summary))
-        self._try(lambda: self.folder.write_json("manifest.json", manifest))
-        if len(manifest.findings) > known:
-            summary = self._summarise()
-        if manifest.status is Status.INTERRUPTED:
+        summary = self._write()
+        if self._interruption.asked:
             return summary, ExitCode.INTERRUPTED
         return summary, ExitCode.VALID if summary.verdict.valid else ExitCode.INVALID_RUN
+
+    def _write(self) -> Summary:
+        """Summary and manifest; again, when what happened meanwhile belongs into them."""
+        manifest = self._manifest
+        for _ in range(2):
+            if self._interruption.asked and manifest.status is Status.FINISHED:
+                manifest.status = Status.INTERRUPTED
+                self._note(Reason.INTERRUPTED, "The run was interrupted while it was ending; all it measured is kept.")
+            known = len(manifest.findings)
+            summary = self._summarise()
+            self._try(partial(self.folder.write_json, "summary.json", summary))
+            self._try(partial(self.folder.write_json, "manifest.json", manifest))
+            unsaid = self._interruption.asked and manifest.status is Status.FINISHED
+            if len(manifest.findings) == known and not unsaid:
+                break
+        return summary
 
     def _try(self, step: Callable[[], None]) -> None:
         """Do one step of the ending; when it fails the run has failed, and says why."""
