@@ -80,4 +80,14 @@ def test_the_host_carries_no_profiler_and_no_rig() -> None:
         "print(*sorted({name.split('.')[0] for name in sys.modules}))"
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not set(loaded) & {"ddtrace", "tracemalloc", "memray", "locust", "gevent", "pyarrow", "numpy", "rich", "typer"}
+    assert not set(loaded) & {
+        "ddtrace",
+        "tracemalloc",
+        "memray",
+        "locust",
+        "gevent",
+        "pyarrow",
+        "numpy",
+        "rich",
+        "typer",
+    }

@@ -113,12 +113,37 @@ def finished_in_window(requests: Requests, window: Window) -> int:
 
 
 def cpu_seconds(resources: pa.Table, role: str, window_ns: tuple[int, int]) -> float | None:
-    """CPU (user and system) of a role's processes over the window.
+    """CPU (user and system) of a role's processes over the window; see `_over_window`."""
+    return _over_window(resources, role, ("cpu_user_s", "cpu_system_s"), window_ns)
+
+
+def run_queue_wait_seconds(resources: pa.Table, role: str, window_ns: tuple[int, int]) -> float | None:
+    """How long a role's main threads were ready to run and had to wait for a core; see `_over_window`.
+
+    The host has its core to itself, so what it waited there was taken by something outside the run.
+    """
+    return _over_window(resources, role, ("run_queue_wait_s",), window_ns)
+
+
+def run_queue_waits_ms(data: RunData) -> dict[str, float | None]:
+    """That wait of each role over the window, ms; None where it could not be read."""
+    window_ns = data.window_ns()
+    if data.resources is None or window_ns is None:
+        return {}
+    resources = data.resources
+    waits = {
+        str(role): run_queue_wait_seconds(resources, str(role), window_ns) for role in pc.unique(resources["role"])
+    }
+    return {role: None if wait is None else wait * 1000 for role, wait in waits.items()}
+
+
+def _over_window(resources: pa.Table, role: str, columns: tuple[str, ...], window_ns: tuple[int, int]) -> float | None:
+    """By how much a role's running totals grew over the window, summed over its processes and the columns.
 
     Each process's running total is interpolated at the window's borders between the samples around them (a quarter
     of a second apart). A process that is first seen within the window began there, with a total of 0; one that is
     last seen there counts up to then. None when the role's samples do not reach around the window, or when a
-    process's CPU could not be read: a part of the sum is not the sum.
+    process's totals could not be read: a part of the sum is not the sum.
     """
     rows = resources.filter(pc.equal(resources["role"], role))
     if not rows.num_rows:
@@ -126,13 +151,13 @@ def cpu_seconds(resources: pa.Table, role: str, window_ns: tuple[int, int]) -> f
     reach = pc.min_max(rows["monotonic_ns"])
     if reach["min"].as_py() > window_ns[0] or reach["max"].as_py() < window_ns[1]:
         return None
-    used = [_cpu_of_one(rows.filter(pc.equal(rows["pid"], pid)), window_ns) for pid in pc.unique(rows["pid"])]
+    used = [_of_one(rows.filter(pc.equal(rows["pid"], pid)), columns, window_ns) for pid in pc.unique(rows["pid"])]
     known = [seconds for seconds in used if seconds is not None]
     return sum(known) if len(known) == len(used) else None
 
 
-def _cpu_of_one(samples: pa.Table, window_ns: tuple[int, int]) -> float | None:
-    total_s = pc.add(samples["cpu_user_s"], samples["cpu_system_s"]).to_numpy()
+def _of_one(samples: pa.Table, columns: tuple[str, ...], window_ns: tuple[int, int]) -> float | None:
+    total_s = np.sum([samples[name].to_numpy() for name in columns], axis=0)
     known = ~np.isnan(total_s)
     if not known.any():
         return None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from agentdyno.analysis.figures import lateness_ms, mean_in_flight
+from agentdyno.analysis.figures import lateness_ms, mean_in_flight, run_queue_wait_seconds
 from agentdyno.analysis.run_data import Requests, RunData
 from agentdyno.contract.proof import Stage
 from agentdyno.contract.run import BackendStage, Finding, Outcome, Reason, Verdict
@@ -20,7 +20,8 @@ GENERATOR_CPU_MAX_PERCENT = 85.0
 LITTLE_TOLERANCE = 0.10
 LITTLE_FLOOR = 0.5  # mean requests in flight below which 10 % is within the reading error
 OVERLOAD_SHARE = 0.01
-_NOTES = frozenset({Reason.OVERLOADED, Reason.FEW_SAMPLES, Reason.NOT_PINNED})
+NOISY_SHARE = 0.05
+_NOTES = frozenset({Reason.OVERLOADED, Reason.FEW_SAMPLES, Reason.NOT_PINNED, Reason.NOISY})
 
 
 def verdict(data: RunData, load: Load | None, latency: Latencies | None, spans: SpanLedger) -> Verdict:
@@ -41,6 +42,7 @@ def verdict(data: RunData, load: Load | None, latency: Latencies | None, spans: 
         findings += _samples(latency.intended)
     if data.manifest.cores.get("host") is None:
         findings.append(Finding(Reason.NOT_PINNED, "The host had no core of its own; it shared with the load side."))
+    findings += _noise(data)
     reasons = tuple(f for f in findings if f.code not in _NOTES)
     return Verdict(not reasons, reasons, tuple(f for f in findings if f.code in _NOTES))
 
@@ -207,6 +209,21 @@ def _overload(load: Load) -> Iterator[Finding]:
             "Latency is of the answered ones."
         )
         yield Finding(Reason.OVERLOADED, text)
+
+
+def _noise(data: RunData) -> Iterator[Finding]:
+    """The host is alone on its core; when it waits for it, somebody outside the run is on the machine."""
+    window_ns = data.window_ns()
+    if data.resources is None or window_ns is None or data.manifest.cores.get("host") is None:
+        return
+    waited_s = run_queue_wait_seconds(data.resources, "host", window_ns)
+    if waited_s is not None and waited_s > NOISY_SHARE * data.window().seconds:
+        share = waited_s / data.window().seconds
+        text = (
+            f"The host waited for its own core {share:.0%} of the time: other programs ran on it. "
+            "Latency is worse than the framework's own, CPU per request less so."
+        )
+        yield Finding(Reason.NOISY, text)
 
 
 def _samples(latency: Latency) -> Iterator[Finding]:

@@ -165,6 +165,7 @@ class Reason(StrEnum):
     OVERLOADED = "overloaded"
     FEW_SAMPLES = "few_samples"
     NOT_PINNED = "not_pinned"
+    NOISY = "noisy"
 
 
 class Finding(msgspec.Struct, frozen=True):

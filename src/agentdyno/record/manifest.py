@@ -66,6 +66,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     rig_environment: dict[str, Any]
     cores: dict[str, list[int] | None]
     calibration: dict[str, Any] = {}
+    run_queue_wait_ms: dict[str, float | None] = {}
     cold_start_ms: float | None = None
     first_answer_ms: float | None = None
     rss_idle_bytes: int | None = None

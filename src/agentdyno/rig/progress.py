@@ -31,6 +31,7 @@ class LiveLoad:
         self._total_s = total_s
         self._offsets: dict[Path, int] = {}
         self._latest: dict[Path, Second] = {}
+        self._shown: tuple[float, int] = (0.0, 0)
         self._tty = sys.stderr.isatty()
         self._next = time.monotonic()
 
@@ -64,9 +65,13 @@ class LiveLoad:
         p50, p99 = (_worst([getattr(s, name) for s in now]) for name in ("p50_ms", "p99_ms"))
         counts = {n: sum(getattr(s, n) for s in now) for n in ("ok", "failed", "timeout", "rejected", "dropped")}
         elapsed_s = max(s.elapsed_s for s in now)
+        arrivals = sum(s.arrivals for s in now)
+        since_s, since = elapsed_s - self._shown[0], arrivals - self._shown[1]
+        rate = f"{since / since_s:.0f}/s" if since_s > 0 else "-"
+        self._shown = (elapsed_s, arrivals)
         bad = " ".join(f"{name} {count}" for name, count in counts.items() if name != "ok" and count)
         return (
-            f"{now[0].stage:8} {elapsed_s:4.0f}/{self._total_s:.0f} s  ok {counts['ok']}  {bad or 'no errors'}  "
+            f"{now[0].stage:8} {elapsed_s:4.0f}/{self._total_s:.0f} s  {rate}  ok {counts['ok']}  {bad or 'no errors'}  "
             f"in flight {sum(s.in_flight for s in now)}  p50 {p50}  p99 {p99}"
         )
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
+from agentdyno.analysis.figures import run_queue_waits_ms
 from agentdyno.analysis.run_data import RunData, read_run
 from agentdyno.analysis.summary import summarise
 from agentdyno.contract.adapter import AdapterFolder, Variant
@@ -268,7 +269,9 @@ class Run:
     def _summarise(self) -> Summary:
         manifest = self._manifest
         try:
-            return summarise(read_run(self.folder.path, manifest=manifest))
+            data = read_run(self.folder.path, manifest=manifest)
+            manifest.run_queue_wait_ms = run_queue_waits_ms(data)
+            return summarise(data)
         except UserError as error:
             manifest.findings.append(Finding(Reason.RIG_FAILED, str(error)))
             manifest.status = Status.FAILED
