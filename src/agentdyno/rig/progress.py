@@ -70,8 +70,9 @@ class LiveLoad:
         rate = f"{since / since_s:.0f}/s" if since_s > 0 else "-"
         self._shown = (elapsed_s, arrivals)
         bad = " ".join(f"{name} {count}" for name, count in counts.items() if name != "ok" and count)
+        where = f"{now[0].stage:8} {elapsed_s:4.0f}/{self._total_s:.0f} s"
         return (
-            f"{now[0].stage:8} {elapsed_s:4.0f}/{self._total_s:.0f} s  {rate}  ok {counts['ok']}  {bad or 'no errors'}  "
+            f"{where}  {rate}  ok {counts['ok']}  {bad or 'no errors'}  "
             f"in flight {sum(s.in_flight for s in now)}  p50 {p50}  p99 {p99}"
         )
 
