@@ -146,7 +146,8 @@ def test_a_kernel_without_schedstat(proc: FakeProc) -> None:
 def test_a_kernel_thread_has_no_memory_of_its_own(proc: FakeProc) -> None:
     base = proc.add(10)
     lines = [line for line in STATUS.splitlines(keepends=True) if not line.startswith("Vm")]
-    (base / "status").write_text("".join(lines))
+    # A vertical tab is no end of a line here: what follows it is still the name.
+    (base / "status").write_text("".join(lines).format(name="kworker\x0bVmRSS:\t1 kB"))
     (base / "smaps_rollup").write_text("")
     assert proc.reader.read(10, detailed=True) == without(*DETAILS, "rss_bytes", "rss_peak_bytes", "vsz_bytes")
 
