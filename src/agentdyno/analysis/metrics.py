@@ -105,9 +105,9 @@ METRICS: tuple[Metric, ...] = (
 
 def rounded(value: float) -> str:
     """Three significant digits below 100, whole numbers with thousands marks above: never more than is known."""
-    short = f"{value:.3g}"
-    if abs(float(short)) >= 100:
+    if abs(value) >= 100:
         return f"{value:,.0f}"
     if value == 0:
         return "0"
+    short = f"{value:.3g}"
     return short if "e" not in short else f"{float(short):.12f}".rstrip("0").rstrip(".")
