@@ -21,7 +21,7 @@ LITTLE_TOLERANCE = 0.10
 LITTLE_FLOOR = 0.5  # mean requests in flight below which 10 % is within the reading error
 OVERLOAD_SHARE = 0.01
 NOISY_SHARE = 0.05
-_NOTES = frozenset({Reason.OVERLOADED, Reason.FEW_SAMPLES, Reason.NOT_PINNED, Reason.NOISY})
+_NOTES = frozenset({Reason.OVERLOADED, Reason.FEW_SAMPLES, Reason.NOT_PINNED, Reason.NOISY, Reason.PROBES_LOST})
 
 
 def verdict(data: RunData, load: Load | None, latency: Latencies | None, spans: SpanLedger) -> Verdict:

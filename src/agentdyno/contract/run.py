@@ -166,6 +166,7 @@ class Reason(StrEnum):
     FEW_SAMPLES = "few_samples"
     NOT_PINNED = "not_pinned"
     NOISY = "noisy"
+    PROBES_LOST = "probes_lost"
 
 
 class Finding(msgspec.Struct, frozen=True):

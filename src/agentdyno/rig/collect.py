@@ -34,9 +34,14 @@ def ask_host(folder: RunFolder, host: Child | None, url: str, manifest: Manifest
         return
     if metrics is not None:
         (folder.path / "logs" / "host-metrics.txt").write_bytes(metrics)
-    if report is not None:
-        folder.write_gc(report.gc)
-        folder.write_loop(report.loop)
+    if report is None:
+        return
+    if report.lost:
+        text = f"The host's probes threw {report.lost} events away: GC pauses and loop lag are not known."
+        manifest.findings.append(Finding(Reason.PROBES_LOST, text))
+        return
+    folder.write_gc(report.gc)
+    folder.write_loop(report.loop)
 
 
 def _if_offered(url: str) -> bytes | None:

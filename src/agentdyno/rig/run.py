@@ -284,6 +284,8 @@ class Run:
         """The load first, so that it can write what it still has."""
         self._generators.stop(_OTHER_GRACE_S)
         self._sampler.stop()
+        if self._sampler.failure is not None:
+            raise self._sampler.failure
 
     def _ask_servers(self) -> None:
         try:
