@@ -36,7 +36,7 @@ from agentdyno.rig.servers import Backend, Host, WrongAnswer, first_answer, star
 _POLL_S = 0.2
 _LOAD_START_S = 30.0
 _HOST_GRACE_S = 12.0
-_OTHER_GRACE_S = 6.0
+_OTHER_GRACE_S = 3.0
 
 
 class RunStopped(Exception):
@@ -262,7 +262,8 @@ class Run:
             ask_backend(self.folder, self._backend, self._manifest)
 
     def _end_servers(self) -> None:
-        self._servers.stop(_HOST_GRACE_S)
+        # A host that never became ready has nothing to drain, and would not even hear of it.
+        self._servers.stop(_HOST_GRACE_S if self._host is not None else _OTHER_GRACE_S)
 
     def _calibrate_again(self) -> None:
         self._manifest.calibration["after"] = cores.calibrate(self._cores.host)
