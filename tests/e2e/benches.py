@@ -20,7 +20,7 @@ from agentdyno.rig.environments import ROOT
 PROGRAM = Path(sys.executable).with_name("agentdyno")
 ADAPTERS = Path(__file__).with_name("adapters")
 SHORT = ("--rate", "20", "--warmup", "500ms", "--duration", "2s", "--cooldown", "0s", "--timeout", "3s")
-LONG = ("--rate", "20", "--warmup", "3s", "--duration", "120s", "--cooldown", "0s", "--timeout", "3s")
+LONG = ("--rate", "20", "--warmup", "1500ms", "--duration", "120s", "--cooldown", "0s", "--timeout", "3s")
 
 
 def wait_for(condition: Callable[[], Any], what: str, timeout_s: float = 60.0) -> Any:
