@@ -37,6 +37,7 @@ _POLL_S = 0.2
 _LOAD_START_S = 30.0
 _HOST_GRACE_S = 12.0
 _OTHER_GRACE_S = 3.0
+_MAKE_ROOM = "Make room on the disk and run it again."
 
 
 class RunStopped(Exception):
@@ -182,7 +183,8 @@ class Run:
 
     def _check_load(self, first: Child) -> None:
         if first.exit_code() == DISK_FULL_EXIT:
-            raise RunStopped(Reason.DISK_FULL, f"The load generator could not write its records.{first.log_tail()}")
+            text = f"The load generator could not write its records. {_MAKE_ROOM}{first.log_tail()}"
+            raise RunStopped(Reason.DISK_FULL, text)
         if first.exit_code() != 0:
             raise RunStopped(Reason.GENERATOR_DIED, f"The load generator {first.describe_exit()}.{first.log_tail()}")
 
@@ -294,5 +296,5 @@ def _disk_or_rig(error: OSError) -> Reason:
 
 def _cannot(what: str, error: OSError) -> str:
     where = f" ({error.filename})" if error.filename else ""
-    advice = " Make room and run it again." if _disk_or_rig(error) is Reason.DISK_FULL else ""
+    advice = f" {_MAKE_ROOM}" if _disk_or_rig(error) is Reason.DISK_FULL else ""
     return f"{what}: {error.strerror or error}{where}.{advice}"
