@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from agentdyno.rig.environments import ROOT
 PROGRAM = Path(sys.executable).with_name("agentdyno")
 ADAPTERS = Path(__file__).with_name("adapters")
 SHORT = ("--rate", "20", "--warmup", "500ms", "--duration", "2s", "--cooldown", "0s", "--timeout", "3s")
-LONG = ("--rate", "20", "--warmup", "3s", "--duration", "120s", "--cooldown", "0s", "--timeout", "3s")
+LONG = ("--rate", "20", "--warmup", "1500ms", "--duration", "120s", "--cooldown", "0s", "--timeout", "3s")
 
 
 def wait_for(condition: Callable[[], Any], what: str, timeout_s: float = 60.0) -> Any:
@@ -75,13 +76,12 @@ class Bench:
         return int(found[0])
 
     def stage(self, stage: str) -> None:
-        """Wait until the load is in `stage`."""
-        wait_for(lambda: any(line["stage"] == stage for line in self._seconds()), f"the stage {stage}")
+        """Wait until some requests of `stage` have been answered and recorded."""
+        wait_for(lambda: self._recorded(stage) >= 5, f"the stage {stage}")
 
-    def _seconds(self) -> Iterator[dict[str, Any]]:
-        for file in self.out.glob("*/raw/seconds-*.jsonl"):
-            for line in file.read_text(encoding="utf-8").splitlines():
-                yield json.loads(line)
+    def _recorded(self, stage: str) -> int:
+        files = self.out.glob("*/raw/requests-*.jsonl")
+        return sum(file.read_text(encoding="utf-8").count(f'"stage":"{stage}"') for file in files)
 
     def interrupt(self, number: signal.Signals) -> None:
         """As a terminal does it: to the whole process group."""
@@ -181,6 +181,7 @@ class Benches:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._started: list[Bench] = []
+        self._numbers = count()
 
     def start(
         self,
@@ -190,7 +191,7 @@ class Benches:
         program: tuple[str, ...] = (str(PROGRAM), "bench"),
         **variables: str,
     ) -> Bench:
-        number = len(self._started)
+        number = next(self._numbers)  # threads may start some at a time
         temporary = self._folder / f"tmp-{number}"
         temporary.mkdir()
         out = out or self._folder / f"runs-{number}"

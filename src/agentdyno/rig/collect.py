@@ -62,7 +62,8 @@ def ask_backend(folder: RunFolder, backend: Backend | None, manifest: Manifest) 
         record = backend.record()
     except OSError as error:
         record = BackendRecord(kind=backend.kind, model=backend.model)
-        if manifest.status == Status.FINISHED:
+        known = {finding.code for finding in manifest.findings}
+        if manifest.status == Status.FINISHED and Reason.BACKEND_FAILED not in known:
             text = f"The backend did not answer after the load ({error}): its own count is not known."
             manifest.findings.append(Finding(Reason.BACKEND_FAILED, text))
     folder.write_json("backend.json", record)

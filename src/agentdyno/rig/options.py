@@ -170,14 +170,17 @@ def _model(model: str | None, backend_url: str | None) -> str:
 def _backend(text: str) -> str | None:
     if text == MOCK:
         return None
-    if "@" in text:
-        raise OptionError(f"BACKEND must not carry a key: put it into the environment as {API_KEY_VARIABLES[0]}.")
+    if set(text) & set("@?#"):
+        raise OptionError(
+            f"BACKEND is a base URL, with no user, query or fragment; a key goes into the environment as "
+            f"{API_KEY_VARIABLES[0]}."
+        )
     try:
         parts = urlsplit(text)
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         usable = False
-    if not usable or parts.query or parts.fragment or any(c <= " " for c in text):
+    if not usable or any(c <= " " for c in text):
         raise OptionError(f"BACKEND={text!r} is neither `{MOCK}` nor an http(s) URL such as http://127.0.0.1:8001/v1.")
     return text.rstrip("/")
 

@@ -46,7 +46,8 @@ from agentdyno.rig.servers import (
 _POLL_S = 0.2
 _LOAD_START_S = 30.0
 _HOST_GRACE_S = 12.0
-_OTHER_GRACE_S = 6.0
+_OTHER_GRACE_S = 3.0
+_MAKE_ROOM = "Make room on the disk and run it again."
 
 
 class RunStopped(Exception):
@@ -211,7 +212,8 @@ class Run:
 
     def _check_load(self, first: Child) -> None:
         if first.exit_code() == DISK_FULL_EXIT:
-            raise RunStopped(Reason.DISK_FULL, f"The load generator could not write its records.{first.log_tail()}")
+            text = f"The load generator could not write its records. {_MAKE_ROOM}{first.log_tail()}"
+            raise RunStopped(Reason.DISK_FULL, text)
         if first.exit_code() != 0:
             raise RunStopped(Reason.GENERATOR_DIED, f"The load generator {first.describe_exit()}.{first.log_tail()}")
 
@@ -295,7 +297,8 @@ class Run:
             ask_backend(self.folder, self._backend, self._manifest)
 
     def _end_servers(self) -> None:
-        self._servers.stop(_HOST_GRACE_S)
+        # A host that never became ready has nothing to drain, and would not even hear of it.
+        self._servers.stop(_HOST_GRACE_S if self._host is not None else _OTHER_GRACE_S)
         self._recorders.stop(_OTHER_GRACE_S)  # after those that send to it
 
     def _calibrate_again(self) -> None:
@@ -327,5 +330,5 @@ def _disk_or_rig(error: OSError) -> Reason:
 
 def _cannot(what: str, error: OSError) -> str:
     where = f" ({error.filename})" if error.filename else ""
-    advice = " Make room and run it again." if _disk_or_rig(error) is Reason.DISK_FULL else ""
+    advice = f" {_MAKE_ROOM}" if _disk_or_rig(error) is Reason.DISK_FULL else ""
     return f"{what}: {error.strerror or error}{where}.{advice}"

@@ -33,6 +33,7 @@ _FIRST_ANSWER_TIMEOUT_S = 60.0
 _MARGIN_S = 1.0
 _FETCH_TIMEOUT_S = 10.0
 _HEALTH_EVERY_S = 1.0
+_HEALTH_TIMEOUT_S = 1.0
 _HEALTH_MISSES = 3
 
 
@@ -55,7 +56,7 @@ class Backend:
         """True once, when the mock has missed several health checks in a row; at most one check a second."""
         if self.child is None or self._misses >= _HEALTH_MISSES or time.monotonic() < self._next_check:
             return False
-        alive = answers(self._root + "/health", timeout_s=1.0)
+        alive = answers(self._root + "/health", _HEALTH_TIMEOUT_S)
         self._next_check = time.monotonic() + _HEALTH_EVERY_S
         self._misses = 0 if alive else self._misses + 1
         return self._misses == _HEALTH_MISSES
@@ -64,8 +65,9 @@ class Backend:
         """What it says of itself now. Raises OSError when it does not answer."""
         stats = None
         if self.child is not None:
+            timeout_s = _FETCH_TIMEOUT_S if self._misses < _HEALTH_MISSES else _HEALTH_TIMEOUT_S
             try:
-                stats = msgspec.json.decode(fetch(self._root + "/stats", _FETCH_TIMEOUT_S), type=BackendStats)
+                stats = msgspec.json.decode(fetch(self._root + "/stats", timeout_s), type=BackendStats)
             except msgspec.MsgspecError as error:
                 raise OSError(f"its /stats cannot be read: {error}") from error
         return BackendRecord(kind=self.kind, model=self.model, stats=stats)

@@ -53,14 +53,10 @@ class WrongToken(control.Bare):
 
 class Hangs(control.Bare):
     async def invoke(self, request):
-        while True:
-            try:
-                await asyncio.sleep(3600)
-            except asyncio.CancelledError:
-                pass
+        await asyncio.Event().wait()
 
 
 class LeavesAChild(control.Bare):
     async def start(self, llm, tools, system_prompt):
         await super().start(llm, tools, system_prompt)
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])  # noqa: ASYNC220 - it starts at once

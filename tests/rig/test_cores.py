@@ -1,0 +1,61 @@
+"""Who runs where, on machines with one core, with more, and where nothing can be pinned."""
+
+import os
+
+import pytest
+
+from agentdyno.rig import cores
+from agentdyno.rig.cores import CorePlan, calibrate, plan
+
+
+@pytest.mark.parametrize(
+    ("usable", "host", "rest"),
+    [
+        ({0}, None, None),
+        ({5}, None, None),
+        ({0, 1}, {1}, {0}),
+        ({2, 7, 4}, {7}, {2, 4}),
+        (set(range(64)), {63}, set(range(63))),
+    ],
+)
+def test_the_host_gets_the_last_core_and_shares_it_with_nobody(
+    monkeypatch: pytest.MonkeyPatch, usable: set[int], host: set[int] | None, rest: set[int] | None
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: usable, raising=False)
+    found = plan()
+    assert found == CorePlan(frozenset(host) if host else None, frozenset(rest) if rest else None)
+    assert found.pinned == (host is not None)
+
+
+def test_a_platform_that_cannot_pin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.delattr(os, "sched_setaffinity", raising=False)
+    assert plan() == CorePlan(None, None)
+    assert calibrate(None).median_ms > 0
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this platform cannot pin a process to a core")
+def test_calibration_runs_on_the_core_and_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = os.sched_getaffinity(0)
+    core = frozenset([max(before)])
+    seen = []
+    timed = cores._timed
+    monkeypatch.setattr(cores, "_timed", lambda: seen.append(os.sched_getaffinity(0)) or timed())
+    found = calibrate(core)
+    assert {frozenset(where) for where in seen} == {core}
+    assert os.sched_getaffinity(0) == before
+    assert 0 < found.min_ms <= found.median_ms <= found.max_ms
+    assert found.spread == pytest.approx((found.max_ms - found.min_ms) / found.median_ms)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this platform cannot pin a process to a core")
+def test_calibration_goes_back_also_when_it_is_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = os.sched_getaffinity(0)
+
+    def broken() -> float:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cores, "_timed", broken)
+    with pytest.raises(KeyboardInterrupt):
+        calibrate(frozenset([max(before)]))
+    assert os.sched_getaffinity(0) == before

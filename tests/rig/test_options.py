@@ -1,0 +1,163 @@
+"""The options of a bench: what is accepted becomes checked values, everything else is one sentence and no folder."""
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentdyno.cli import run
+from agentdyno.contract.quantities import parse_duration_s, parse_rate_rps
+from agentdyno.rig.load import _arguments
+from agentdyno.rig.options import MOCK_MODEL, OptionError, Words, read
+
+BAD = [
+    ("rate", ["0", "-1", "abc", "", "1e3", "nan", "inf", "200 /s", "200/h", "٣", "100001", "1" * 400]),
+    ("duration", ["0s", "0", "-5s", "", "10x", "1s1m", "60 s", "1h1h", "1e3s", "inf", "31d", "800h", "9" * 400]),
+    ("warmup", ["-1s", "x", "", "800h"]),
+    ("cooldown", ["-1s", "x", "", "800h"]),
+    ("timeout", ["0", "0s", "x", "", "2h"]),
+    ("ready_timeout", ["0s", "x", "", "2h"]),
+    ("workers", ["0", "-1", "1.5", "65", "", "two", "٢", "9" * 5000]),
+    ("seed", ["-1", "1.0", "", "x", "1000000000000000000"]),
+    ("admission", ["0", "-1", "OFF", "", "on", "1.5", "100001"]),
+    ("max_in_flight", ["0", "", "x", "100001"]),
+    ("profile", ["", "soak", "Standard"]),
+    ("scenario", ["", "Chain", "chains"]),
+    (
+        "backend",
+        [
+            "",
+            "vllm",
+            "ftp://127.0.0.1/v1",
+            "http://",
+            "http:///v1",
+            "http://key@127.0.0.1/v1",
+            "http://u:p@127.0.0.1/v1",
+            "http://127.0.0.1:99999/v1",
+            "http://127.0.0.1:x/v1",
+            "http://[::1/v1",
+            "http://127.0.0.1/v1?key=x",
+            "http://127.0.0.1/v1 ",
+            "http://127.0.0.1/v1",  # and no MODEL
+        ],
+    ),
+    ("ttft", ["", "-1", "x", "const", "const:x", "const:-1", "uniform:5:1", "lognormal:1", "nan", "const:nan", "1e3"]),
+    ("tps", ["", "-1", "x", "exp:1:2", "const:inf"]),
+    ("tokens", ["", "-1", "x", "gamma:1:0"]),
+    ("seats", ["0", "", "-1", "x", "1.5"]),
+    (
+        "tool_latency",
+        [
+            "",
+            "x",
+            "-1",
+            "order_status",
+            "order_status=",
+            "no_tool=1",
+            "order_status=1,",
+            "order_status=1,order_status=2",
+        ],
+    ),
+    ("out", ["", "a\0b"]),
+]
+
+
+@pytest.mark.parametrize(("option", "text"), [(option, text) for option, texts in BAD for text in texts])
+def test_what_cannot_be_meant_is_a_sentence_that_names_the_option(option: str, text: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        read(Words(framework="bare", **{option: text}), environ={})
+    said = str(caught.value)
+    assert re.search(option.upper() + "|MODEL", said), said
+    assert said.endswith(".")
+    assert len(said) < 400
+    assert "key" not in text or text not in said  # what may hold a secret is not repeated
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--rate", "fast"],
+        ["--rate=-5"],
+        ["--duration", "ten"],
+        ["--workers", "0"],
+        ["--scenario", "loop"],
+        ["--ttft", "sometimes"],
+        ["--backend", "http://127.0.0.1:1/v1"],
+        ["--no-such-option", "1"],
+        ["more"],
+    ],
+)
+def test_on_the_command_line_it_exits_with_2_and_makes_no_folder(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["bench", "bare", *arguments, "--out", str(tmp_path / "runs")]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("agentdyno: ")
+    assert len(said.err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_defaults() -> None:
+    options = read(Words(framework="bare"), environ={"OPENAI_API_KEY": "sk"})
+    plan = options.plan
+    assert (plan.rate, plan.warmup_s, plan.duration_s, plan.cooldown_s, plan.timeout_s) == (200, 10, 60, 1, 10)
+    assert (plan.workers, plan.max_in_flight, plan.seed, plan.scenario) == (1, 1000, 1, "chain")
+    assert (options.admission, options.out, options.ready_timeout_s) == (64, Path("runs"), 120)
+    assert (options.backend_url, options.model, options.profile) == (None, MOCK_MODEL, "default")
+    assert options.api_key is None  # the mock needs none
+
+
+def test_a_profile_sets_the_load_and_an_option_still_wins() -> None:
+    plan = read(Words(framework="bare", profile="standard"), environ={}).plan
+    assert (plan.rate, plan.warmup_s, plan.duration_s) == (200, 30, 600)
+    assert read(Words(framework="bare", profile="standard", rate="50"), environ={}).plan.rate == 50
+
+
+def test_every_form_that_is_offered() -> None:
+    words = Words(
+        framework="bare",
+        rate="12000/min",
+        duration="1m30s",
+        warmup="0s",
+        cooldown="500ms",
+        admission="off",
+        seed="999999999999999999",
+        backend="http://127.0.0.1:8001/v1/",
+        model="m",
+        ttft="lognormal:120:0.4",
+        tps="80",
+        tokens="const:64",
+        seats="8",
+        tool_latency="order_status=20,resolution=exp:50",
+    )
+    options = read(words, environ={"OPENAI_API_KEY": "second", "AGENTDYNO_LLM_API_KEY": "first"})
+    plan, timing = options.plan, options.workload.timing
+    assert (plan.rate, plan.duration_s, plan.warmup_s, plan.cooldown_s) == (200, 90, 0, 0.5)
+    assert options.admission is None
+    assert (options.backend_url, options.model, options.api_key) == ("http://127.0.0.1:8001/v1", "m", "first")
+    assert (timing.ttft_ms, timing.tokens_per_s, timing.answer_tokens) == ("lognormal:120:0.4", "const:80", "const:64")
+    assert timing.max_num_seqs == 8
+    assert timing.tool_latency_ms == {"order_status": "const:20", "resolution": "exp:50"}
+    everywhere = read(Words(framework="bare", tool_latency="20"), environ={}).workload.timing.tool_latency_ms
+    assert everywhere == dict.fromkeys(("order_status", "refund_policy", "resolution"), "const:20")
+
+
+@given(
+    rate=st.floats(min_value=1e-5, max_value=100_000),
+    warmup=st.floats(min_value=1e-6, max_value=1e6),
+)
+def test_locust_is_told_the_very_numbers(rate: float, warmup: float) -> None:
+    """Whatever was accepted must be read back as the same plan on the other side, in its own forms."""
+    words = Words(framework="bare", rate=f"{rate:.9f}", warmup=f"{warmup:.9f}", duration="700h")
+    plan = read(words, environ={}).plan
+    told = dict(zip(*[iter(_arguments(plan, Path("records")))] * 2, strict=True))
+    assert parse_rate_rps(told["--rate"]) == plan.rate
+    assert parse_duration_s(told["--warmup"]) == plan.warmup_s
+
+
+def test_too_few_arrivals_is_said_at_once() -> None:
+    with pytest.raises(OptionError, match=r"^RATE and DURATION: At 0\.01 requests a second, 60 s are too short"):
+        read(Words(framework="bare", rate="0.01"), environ={})
