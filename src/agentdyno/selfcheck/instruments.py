@@ -35,7 +35,8 @@ _GRACE_S = 12.0
 
 def measure(setting: Setting) -> Findings:
     """Rounds of fresh processes; in each the median over cycles of the paired ratios."""
-    options = read(Words(framework="bare", out=str(setting.folder)))
+    # Only CPU is asked for: a moment in which the machine is elsewhere must not make rejections of it.
+    options = read(Words(framework="bare", out=str(setting.folder), admission="off"))
     ensure(adapter_environment(resolve("bare")[0].path))
     slices = Slices()
     rounds = []

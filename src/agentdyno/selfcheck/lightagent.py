@@ -8,7 +8,7 @@ whose idle work then weighs against it.
 from __future__ import annotations
 
 from agentdyno.rig.progress import say
-from agentdyno.selfcheck.benches import short_run
+from agentdyno.selfcheck.benches import ShortRun, late_note, short_run
 from agentdyno.selfcheck.check import Check, Findings, Setting
 from agentdyno.selfcheck.result import at_least, at_most, figure
 
@@ -28,12 +28,13 @@ _ARMS = (CONTROL, OURS, OURS_SLOW, OTHER)
 def measure(setting: Setting) -> Findings:
     """Rounds: every arm once, each second round backwards."""
     cpu_ms: dict[tuple[str, int], list[float | None]] = {arm: [] for arm in _ARMS}
+    runs: list[ShortRun] = []
     duration = f"{setting.seconds(DURATION_S):g}s"
     for number in range(setting.repeats(ROUNDS)):
         for arm in _ARMS if number % 2 == 0 else reversed(_ARMS):
             framework, rate_rps = arm
             say(f"lightagent: round {number + 1}, {framework} at {rate_rps}/s")
-            summary, _ = short_run(
+            run = short_run(
                 setting.folder,
                 framework,
                 rate=str(rate_rps),
@@ -42,7 +43,8 @@ def measure(setting: Setting) -> Findings:
                 cooldown="0s",
                 traces="off",
             )
-            cpu_ms[arm].append(summary.cpu_ms_per_request)
+            runs.append(run)
+            cpu_ms[arm].append(run.summary.cpu_ms_per_request)
     times = [figure(f"{name} at {rate}/s", "ms CPU a request", cpu_ms[name, rate]) for name, rate in _ARMS]
     return Findings(
         (
@@ -50,7 +52,7 @@ def measure(setting: Setting) -> Findings:
             figure("langchain / lightagent-llm", "", _ratios(cpu_ms[OTHER], cpu_ms[OURS_SLOW]), at_least(TIMES_LESS)),
             *times,
         ),
-        ("Each ratio is of two runs of the same round at the same rate.",),
+        ["Each ratio is of two runs of the same round at the same rate.", *late_note(runs)],
     )
 
 

@@ -48,7 +48,7 @@ def measure(setting: Setting) -> Findings:
 
 def _raw_percent(setting: Setting) -> float | None:
     duration = f"{setting.seconds(DURATION_S):g}s"
-    _, path = short_run(setting.folder, "bare", rate=str(RATE_RPS), duration=duration, warmup="2s", cooldown="1s")
+    path = short_run(setting.folder, "bare", rate=str(RATE_RPS), duration=duration, warmup="2s", cooldown="1s").path
     data = read_run(path)
     window_ns = data.window_ns()
     if data.resources is None or window_ns is None:

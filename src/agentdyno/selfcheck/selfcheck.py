@@ -28,6 +28,7 @@ from agentdyno.selfcheck.result import CheckResult, SelfCheck
 from agentdyno.selfcheck.table import print_selfcheck
 
 FILE = "selfcheck.json"
+_PLAIN_WIDTH = 160
 
 
 def selfcheck(only: str | None, *, quick: bool, out: str | None) -> ExitCode:
@@ -64,7 +65,8 @@ def selfcheck(only: str | None, *, quick: bool, out: str | None) -> ExitCode:
     )
     file = folder / FILE
     file.write_text(json.dumps(msgspec.to_builtins(report), indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    print_selfcheck(report, Console(file=sys.stdout, soft_wrap=not sys.stdout.isatty()))
+    # Nobody looks at the width of a pipe or a file.
+    print_selfcheck(report, Console(file=sys.stdout, width=None if sys.stdout.isatty() else _PLAIN_WIDTH))
     sys.stdout.write(f"{file}\n")
     if interrupted:
         return ExitCode.INTERRUPTED
