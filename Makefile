@@ -13,7 +13,7 @@ SHELL := /bin/sh
 .PHONY: help setup env list bench verify compare selfcheck new lock test lint format clean distclean
 
 # Values reach recipes through the environment, unexpanded, so that no character in them is special to the shell.
-$(foreach name,FRAMEWORK NAME $(BENCH_OPTIONS),$(eval export MAKE_$(name) = $$(value $(name))))
+$(foreach name,FRAMEWORK NAME ONLY $(BENCH_OPTIONS),$(eval export MAKE_$(name) = $$(value $(name))))
 
 need_framework = [ -n "$$MAKE_FRAMEWORK" ] || { \
     echo "make $@ needs a framework: make $@ FRAMEWORK=lightagent ('make list' shows the names)." >&2; exit 2; }
@@ -27,7 +27,7 @@ help:
 #:   bench FRAMEWORK=x    run one framework; the run folder's path is the last line on stdout
 #:   verify FRAMEWORK=x   the conformance test against one adapter, in words
 #:   compare              all frameworks in interleaved rounds
-#:   selfcheck            measure the rig itself
+#:   selfcheck            measure the rig itself (ONLY=load,truth for some of it, QUICK=1 for trying)
 #:   list                 the frameworks: version, approach, state of the environment
 #: Extend
 #:   new NAME=x           a new adapter folder that works as it is
@@ -83,8 +83,12 @@ bench: setup
 verify: setup
 	@$(need_framework); exec $(AGENTDYNO) verify "$$MAKE_FRAMEWORK"
 
-compare selfcheck: setup
+compare: setup
 	@exec $(AGENTDYNO) $@
+
+selfcheck: setup
+	@set -- $(if $(QUICK),--quick); [ -z "$$MAKE_ONLY" ] || set -- "$$@" "--only=$$MAKE_ONLY"; \
+	[ -z "$$MAKE_OUT" ] || set -- "$$@" "--out=$$MAKE_OUT"; exec $(AGENTDYNO) selfcheck "$$@"
 
 new: setup
 	@[ -n "$$MAKE_NAME" ] || { echo "make new needs a name: make new NAME=my-framework" >&2; exit 2; }; \

@@ -130,6 +130,23 @@ def bench_framework(
     return bench(Words(framework=name, **words))
 
 
+@app.command(
+    "selfcheck",
+    epilog="Examples:\n\n"
+    "- `agentdyno selfcheck`: everything, about 20 minutes on a machine that does nothing else\n"
+    "- `agentdyno selfcheck --only load,truth --quick`: short, for trying; the figures prove nothing",
+)
+def check_the_rig(
+    only: Annotated[str | None, _option("Names of checks with commas between them. Default: all.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Short and once, for trying.")] = False,
+    out: Annotated[str | None, _option("The folder for all of it. Default runs/selfcheck-<utc>.")] = None,
+) -> int:
+    """Measure the rig itself: its accuracy, and what its own parts cost; 1 when a goal is missed."""
+    from agentdyno.selfcheck.selfcheck import selfcheck
+
+    return selfcheck(only, quick=quick, out=out)
+
+
 @app.command("verify")
 def verify_adapter(
     name: Annotated[str, typer.Argument(help="A framework, as `list` shows it.")],

@@ -44,6 +44,7 @@ class Host:
 
     spans: where finished requests that are traced are sent. on_trace: told of every finished request and its outcome.
     admission: how many requests may be in flight; beyond it a cheap 429 (None: no limit, which shows the collapse).
+    probing: whether the probes run; only the self-check, which measures what they cost, switches them off.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Host:
         metrics: HostMetrics,
         spans: Sender | None = None,
         on_trace: Callable[[RequestTrace, str], None] | None = None,
+        probing: bool = True,
     ) -> None:
         self.adapter = adapter
         self.metrics = metrics
@@ -71,6 +73,7 @@ class Host:
         self._draining = False
         self._spans = spans
         self._on_trace = on_trace
+        self._probing = probing
         detail = f"{admission} requests are in flight, which is the admission limit. Try again later."
         self._rejection = _encode(Problem("Too many requests", 429, "admission", detail))
 
@@ -89,7 +92,8 @@ class Host:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 await self.adapter.start(self._llm, list(self._tools.values()), self._system_prompt)
-                self.probes.start()
+                if self._probing:
+                    self.probes.start()
                 if self._spans is not None:
                     self._spans.start()
                 await send({"type": "lifespan.startup.complete"})

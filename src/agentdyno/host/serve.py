@@ -116,6 +116,7 @@ def _host(options: argparse.Namespace, variant: Variant, adapter: Adapter, workl
         admission=options.admission,
         metrics=metrics,
         spans=None if options.spans is None else Sender(parse_address(options.spans), Service.HOST),
+        probing=not options.no_probes,
     )
 
 
@@ -201,6 +202,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--workload", default="{}", help="JSON of the workload (scenario, seed, timing)")
     parser.add_argument("--admission", type=_admission, default=64, help="requests in flight, or `off` (default 64)")
     parser.add_argument("--spans", metavar="HOST:PORT", help="the recorder; without it nothing is traced")
+    parser.add_argument("--no-probes", action="store_true", help="for the self-check, which measures their cost")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--fd", type=int, help="an inherited listening socket, instead of host and port")

@@ -23,15 +23,17 @@ def start_load(
     cores: frozenset[int] | None,
     log: Callable[[str], Path],
     children: Children,
+    locustfile: Path = LOCUSTFILE,
 ) -> list[Child]:
     """Start it; the first of those returned ends when the whole schedule is done.
 
-    records: the folder for the workers' JSON lines. log: the log file for a role.
+    records: the folder for the workers' JSON lines. log: the log file for a role. locustfile: another one only in the
+    self-check, which compares it with ours.
     """
     environment = {KEY_VARIABLE: key.hex()}
 
     def child(role: str, *extra: str) -> Child:
-        command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", *_arguments(plan, records)]
+        command = [sys.executable, "-m", "locust", "-f", str(locustfile), "--headless", *_arguments(plan, records)]
         command += ["--host", host_url, *extra]
         return children.start(role, command, log=log(role), cores=cores, environment=environment)
 

@@ -154,10 +154,11 @@ def start_host(
     children: Children,
     offline: bool = False,
     spans: str | None = None,
+    probes: bool = True,
 ) -> Host:
     """Start the host of one adapter and wait until it is ready. Raises ChildFailed with the log's last lines.
 
-    spans: the recorder's address, host:port; None: nothing is traced.
+    spans: the recorder's address, host:port; None: nothing is traced. probes: False only in the self-check.
     """
     environment = {**variant.env, KEY_VARIABLE: key.hex()}
     if options.api_key is not None:
@@ -179,6 +180,7 @@ def start_host(
             command += ["--llm", backend_url, "--model", options.model, "--workload", workload]
             command += ["--admission", admission, *(["--offline"] if offline else [])]
             command += ["--spans", spans] if spans is not None else []
+            command += [] if probes else ["--no-probes"]
             child = children.start("host", command, log=log, cores=cores, environment=environment, inherit=(listener,))
     url = f"http://127.0.0.1:{port}"
     return Host(child, url, child.wait_ready(f"{url}/healthz", options.ready_timeout_s) * 1000)

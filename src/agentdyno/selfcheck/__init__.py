@@ -1,1 +1,1 @@
-"""Measurements of the rig's own parts, each a function that returns figures as a dict; `make selfcheck` prints them."""
+"""The rig measures itself: its load generator, its clocks, its mock LLM, and what its own parts cost."""

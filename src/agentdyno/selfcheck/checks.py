@@ -1,0 +1,28 @@
+"""The checks there are, in the order in which they run."""
+
+from __future__ import annotations
+
+from agentdyno.selfcheck import (
+    encode,
+    instruments,
+    lightagent,
+    load_accuracy,
+    mock,
+    overhead,
+    recorder,
+    stall,
+    truth,
+)
+from agentdyno.selfcheck.check import Check
+
+CHECKS: tuple[Check, ...] = (
+    load_accuracy.CHECK,
+    stall.CHECK,
+    truth.CHECK,
+    mock.CHECK,
+    lightagent.CHECK,
+    overhead.CHECK,
+    instruments.CHECK,
+    recorder.CHECK,
+    encode.CHECK,
+)

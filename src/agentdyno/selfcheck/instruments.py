@@ -1,0 +1,124 @@
+"""Check `instruments`: what the rig's own instruments inside the measured process cost the control.
+
+Four hosts of `bare` live side by side and are loaded in turn: one plain (probes on, not traced), one just like it
+(what differs between these two is noise), one traced in full, and one without probes.
+"""
+
+from __future__ import annotations
+
+import secrets
+import timeit
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from agentdyno.contract.proof import KEY_BYTES
+from agentdyno.host.metrics import HostMetrics
+from agentdyno.record.folder import RunFolder
+from agentdyno.rig.building import ensure
+from agentdyno.rig.environments import adapter_environment
+from agentdyno.rig.frameworks import resolve
+from agentdyno.rig.options import BenchOptions, Words, read
+from agentdyno.rig.processes import Children
+from agentdyno.rig.progress import say
+from agentdyno.rig.servers import start_backend, start_host, start_recorder
+from agentdyno.selfcheck.check import Check, Findings, Setting
+from agentdyno.selfcheck.result import at_most, figure
+from agentdyno.selfcheck.slices import RATE_RPS, Arm, Slices, on_cores
+
+PLAIN, AGAIN, TRACED, UNPROBED = "plain", "plain again", "traced", "without probes"
+ROUNDS = 5
+CYCLES = 10
+TRACING_RATIO = 1.10
+PROBES_RATIO = 1.02
+_GRACE_S = 12.0
+
+
+def measure(setting: Setting) -> Findings:
+    """Rounds of fresh processes; in each the median over cycles of the paired ratios."""
+    # Only CPU is asked for: a moment in which the machine is elsewhere must not make rejections of it.
+    options = read(Words(framework="bare", out=str(setting.folder), admission="off"))
+    ensure(adapter_environment(resolve("bare")[0].path))
+    slices = Slices()
+    rounds = []
+    for number in range(setting.repeats(ROUNDS)):
+        say(f"instruments: round {number + 1}")
+        rounds.append(_round(setting, options, slices))
+    return Findings(
+        (
+            figure("traced / not traced", "", _ratios(rounds, TRACED, PLAIN), at_most(TRACING_RATIO)),
+            figure("probes / no probes", "", _ratios(rounds, PLAIN, UNPROBED), at_most(PROBES_RATIO)),
+            figure("the same twice (noise)", "", _ratios(rounds, AGAIN, PLAIN)),
+            figure("bare, not traced", "us CPU a request", [median(it[PLAIN]) for it in rounds]),
+            figure("tracing", "us CPU a request", _differences(rounds, TRACED, PLAIN)),
+            figure("probes", "us CPU a request", _differences(rounds, PLAIN, UNPROBED)),
+            figure("metrics", "us CPU a request", [_metrics_us() for _ in range(setting.repeats(ROUNDS))]),
+        ),
+        (
+            f"At {RATE_RPS} requests/s, {setting.count(CYCLES)} slices of one second for each host and round. The "
+            "figure of the metrics is of their calls alone, in a loop.",
+        ),
+    )
+
+
+def _round(setting: Setting, options: BenchOptions, slices: Slices) -> Mapping[str, list[float]]:
+    """The four hosts, fresh, and their slices: by arm the CPU in us per request."""
+    adapter, variant = resolve("bare")
+    folder = RunFolder.create(setting.folder, "slices")
+    key = secrets.token_bytes(KEY_BYTES)
+    servers, recorders = Children(), Children()
+    cores = setting.cores
+    try:
+        recorder = start_recorder(folder, {}, cores.rest, recorders)
+        backend = start_backend(options, cores.rest, folder.log("backend"), servers, spans=recorder.address)
+        arms = []
+        for name, traced, probes in (
+            (PLAIN, False, True),
+            (AGAIN, False, True),
+            (TRACED, True, True),
+            (UNPROBED, False, False),
+        ):
+            host = start_host(
+                adapter_environment(adapter.path).python,
+                adapter,
+                variant,
+                options,
+                backend_url=backend.url,
+                key=key,
+                cores=cores.host,
+                log=folder.log(f"host-{name.replace(' ', '-')}"),
+                children=servers,
+                spans=recorder.address if traced else None,
+                probes=probes,
+            )
+            arms.append(Arm(name, host.url, host.child.pid, key, traced))
+        with on_cores(cores.rest):
+            return slices.take(arms, setting.count(CYCLES), RATE_RPS)
+    finally:
+        servers.stop(_GRACE_S)
+        recorders.stop(_GRACE_S)
+
+
+def _ratios(rounds: Sequence[Mapping[str, list[float]]], above: str, below: str) -> list[float]:
+    """In each round the median of the ratios of slices of the same cycle."""
+    return [median(a / b for a, b in zip(it[above], it[below], strict=True)) for it in rounds]
+
+
+def _differences(rounds: Sequence[Mapping[str, list[float]]], minuend: str, subtrahend: str) -> list[float]:
+    return [median(a - b for a, b in zip(it[minuend], it[subtrahend], strict=True)) for it in rounds]
+
+
+def _metrics_us() -> float:
+    """What the host's Prometheus counters cost for one request."""
+    metrics = HostMetrics("bare")
+
+    def one_request() -> None:
+        metrics.in_flight.inc()
+        metrics.in_flight.dec()
+        metrics.llm_ok.inc(4)
+        metrics.llm_failed.inc(0)
+        metrics.count("ok", 0.004)
+
+    return timeit.timeit(one_request, number=20_000) / 20_000 * 1e6
+
+
+CHECK = Check("instruments", "what tracing and probes cost in the measured process", measure)
