@@ -261,4 +261,5 @@ def ledger(requests: Requests, backend: Backend | None) -> Ledger:
         prompt_bytes=mean("prompt_bytes"),
         tool_calls=mean("tool_calls"),
         retries=mean("retries"),
+        connections=mean("connections"),
     )

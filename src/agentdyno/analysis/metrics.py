@@ -100,6 +100,14 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "prompt_bytes", "Prompt bytes per request", "", Better.NEITHER, "ledger.prompt_bytes", "Bodies sent to the LLM."
     ),
+    Metric(
+        "connections",
+        "Connections per request",
+        "",
+        Better.LOWER,
+        "ledger.connections",
+        "Opened to the LLM; 0 where they are kept and reused.",
+    ),
 )
 
 

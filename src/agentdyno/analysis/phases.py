@@ -18,8 +18,8 @@ from agentdyno.contract.summary import PhaseTime, SpanLedger
 
 NS_PER_MS = 1e6
 _TILED = ("chat", "tool", "planning")
-_COUNTED = ("request", "chat", "tool", "served")
-_WITH_PARENT = (*_COUNTED, "planning", "derived")
+_COUNTED = ("request", "chat", "tool")
+_WITH_PARENT = (*_COUNTED, "served", "planning", "derived")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,7 @@ def phase_times(table: PhaseTable | None) -> dict[str, PhaseTime | None]:
 def _time(samples: Samples, whole_ms: float) -> PhaseTime:
     return PhaseTime(
         p50=percentile(samples, 0.50),
+        p90=percentile(samples, 0.90),
         p95=percentile(samples, 0.95),
         p99=percentile(samples, 0.99),
         mean=float(samples.mean()),
@@ -78,20 +79,25 @@ def span_ledger(data: RunData) -> SpanLedger:
     """Expected spans, by the requests' own counts of calls, against those that are there.
 
     expected: for each traced and verified request of the measured stage its root, its LLM calls (failed ones too)
-    and its tool calls; and with the mock, one served call for each LLM call. received: those spans on record.
-    orphaned: spans of any stage whose parent is not on record. dropped: records that a sender threw away.
+    and its tool calls; and with the mock, one served call for each good LLM call. received: those spans on record,
+    each once. orphaned: spans of any stage whose parent is not on record. dropped: records that a sender threw away.
     """
     if data.spans is None or data.requests is None:
         return SpanLedger()
-    traces = measured_traces(data)
     spans = data.spans
-    own = spans.filter(pc.and_(pc.is_in(spans["trace_id"], pa.array(traces, pa.string())), _kinds(spans, _COUNTED)))
+    own = spans.filter(pc.is_in(spans["trace_id"], pa.array(measured_traces(data), pa.string())))
+    counted = own.filter(_kinds(own, _COUNTED))
+    received = int(pc.count_distinct(counted["span_id"]).as_py())
     served = data.backend is not None and data.backend.stats is not None
-    if not served:
-        own = own.filter(pc.not_equal(own["kind"], "served"))
+    if served:
+        calls = counted.filter(_kinds(counted, ("chat",)))
+        good = calls.filter(pc.is_null(calls["error"]))["span_id"]
+        answers = own.filter(_kinds(own, ("served",)))
+        answered = answers.filter(pc.is_in(answers["parent_span_id"], good.combine_chunks()))
+        received += int(pc.count_distinct(answered["parent_span_id"]).as_py())
     return SpanLedger(
         expected=data.requests.expected_spans(Outcome.OK, served=served),
-        received=own.num_rows,
+        received=received,
         orphaned=_orphans(spans),
         dropped=data.manifest.spans_dropped,
     )

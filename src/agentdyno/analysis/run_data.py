@@ -92,11 +92,12 @@ class Requests:
         return ids
 
     def expected_spans(self, outcome: Outcome, *, served: bool) -> int:
-        """How many spans the host must have recorded for them, by their own counts; served: and the backend."""
+        """How many spans the host must have recorded for them, by their own counts; served: and the backend, one
+        for each call that came to a good end.
+        """
         rows = self._traced(outcome)
-        calls = np.nansum(self.numbers("llm_calls")[rows])
-        failed, tools = np.nansum(self.numbers("retries")[rows]), np.nansum(self.numbers("tool_calls")[rows])
-        return int(rows.sum() + calls + failed + tools + (calls if served else 0))
+        good, failed, tools = (np.nansum(self.numbers(name)[rows]) for name in ("llm_calls", "retries", "tool_calls"))
+        return int(rows.sum() + good + failed + tools + (good if served else 0))
 
     def _traced(self, outcome: Outcome) -> Marks:
         traced: Marks = self._table["traced"].to_numpy(zero_copy_only=False).astype(bool)

@@ -16,7 +16,9 @@ def summarise(data: RunData) -> Summary:
     load = figures.load(requests, manifest.plan.rate, data.window()) if requests is not None and counted else None
     latencies = figures.latencies(requests) if requests is not None and counted else None
     ledger = figures.ledger(requests, data.backend) if requests is not None and counted else Ledger()
+    phases = phase_times(phase_table(data))
     spans = span_ledger(data)
+    claimed = any(phase is not None for phase in phases.values())
     return Summary(
         run_id=manifest.run_id,
         framework=manifest.framework,
@@ -31,10 +33,10 @@ def summarise(data: RunData) -> Summary:
         memory_mb=figures.memory(data),
         gc=figures.gc(data),
         loop_lag_ms=figures.loop_lag(data),
-        phases_ms=phase_times(phase_table(data)),
+        phases_ms=phases,
         ledger=ledger,
         spans=spans,
         generator=generator(data, load),
         overloaded=is_overloaded(load) if load is not None and load.arrivals else None,
-        verdict=verdict(data, load, latencies, spans),
+        verdict=verdict(data, load, latencies, spans, phases_claimed=claimed),
     )

@@ -24,8 +24,14 @@ NOISY_SHARE = 0.05
 _NOTES = frozenset({Reason.OVERLOADED, Reason.FEW_SAMPLES, Reason.NOT_PINNED, Reason.NOISY, Reason.PROBES_LOST})
 
 
-def verdict(data: RunData, load: Load | None, latency: Latencies | None, spans: SpanLedger) -> Verdict:
-    """Put together what the rig saw happen and what the records say."""
+def verdict(
+    data: RunData, load: Load | None, latency: Latencies | None, spans: SpanLedger, *, phases_claimed: bool = True
+) -> Verdict:
+    """Put together what the rig saw happen and what the records say.
+
+    phases_claimed: the summary prints phases, so that missing spans make it wrong. Otherwise they are worth a note.
+    """
+    missing = list(_spans(data, spans, phases_claimed))
     findings = list(data.manifest.findings)
     if all(finding.code in _NOTES for finding in findings):
         findings += _life(data)
@@ -37,14 +43,16 @@ def verdict(data: RunData, load: Load | None, latency: Latencies | None, spans: 
         findings += _order("service", latency.service)
         findings += _little(data, data.requests)
         findings += _work(data, load)
-        findings += _spans(spans)
+        findings += missing if phases_claimed else []
         findings += _overload(load)
         findings += _samples(latency.intended)
     if data.manifest.cores.get("host") is None:
         findings.append(Finding(Reason.NOT_PINNED, "The host had no core of its own; it shared with the load side."))
     findings += _noise(data)
     reasons = tuple(f for f in findings if f.code not in _NOTES)
-    return Verdict(not reasons, reasons, tuple(f for f in findings if f.code in _NOTES))
+    notes = [f for f in findings if f.code in _NOTES]
+    notes += [] if phases_claimed else missing
+    return Verdict(not reasons, reasons, tuple(notes))
 
 
 def is_overloaded(load: Load) -> bool:
@@ -188,17 +196,20 @@ def _wire(data: RunData, load: Load) -> Iterator[Finding]:
             yield Finding(Reason.WORK_DIFFERS, text)
 
 
-def _spans(spans: SpanLedger) -> Iterator[Finding]:
+def _spans(data: RunData, spans: SpanLedger, phases_claimed: bool) -> Iterator[Finding]:
     """Where phases are printed every span must be there; without traces nothing is claimed."""
     if spans.expected is None or spans.received is None:
         return
-    if spans.received != spans.expected or spans.orphaned or spans.dropped:
-        text = (
-            f"{spans.expected} spans were due by the requests' own counts and {spans.received} are on record, "
-            f"{spans.orphaned} without their parent, {spans.dropped} records dropped by their sender: "
-            "the phases are not to be trusted. TRACES=off measures without them."
-        )
-        yield Finding(Reason.SPANS_MISSING, text)
+    if spans.received == spans.expected and not spans.orphaned and not spans.dropped:
+        return
+    died = "" if data.manifest.recorder is not None else "The recorder died in the run. "
+    meaning = "the phases are not to be trusted" if phases_claimed else "there are no phases to show"
+    text = (
+        f"{died}{spans.expected} spans were due by the requests' own counts and {spans.received} are on record, "
+        f"{spans.orphaned} without their parent, {spans.dropped} records dropped by their sender: "
+        f"{meaning}. TRACES=off measures without them."
+    )
+    yield Finding(Reason.SPANS_MISSING, text)
 
 
 def _overload(load: Load) -> Iterator[Finding]:

@@ -49,6 +49,7 @@ class Usage(msgspec.Struct, frozen=True):
 
     prompt_bytes: bodies sent to the LLM, summed. Token counts are as the backend reported them, None
     when it reported none. retries: LLM calls answered with an error status or not at all.
+    connections: opened to the LLM for this request, None when the border could not see them.
     """
 
     llm_calls: int
@@ -57,6 +58,7 @@ class Usage(msgspec.Struct, frozen=True):
     prompt_tokens: int | None
     completion_tokens: int | None
     retries: int
+    connections: int | None = None
 
 
 class InvokeResponse(msgspec.Struct, frozen=True):

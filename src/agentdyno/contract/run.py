@@ -64,6 +64,7 @@ class RequestRecord(msgspec.Struct, frozen=True):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     retries: int | None = None
+    connections: int | None = None
 
 
 class LoadPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

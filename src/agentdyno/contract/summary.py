@@ -112,6 +112,7 @@ class PhaseTime(msgspec.Struct, frozen=True):
     """One phase over the traced requests; share: of the summed duration of all of them."""
 
     p50: float | None = None
+    p90: float | None = None
     p95: float | None = None
     p99: float | None = None
     mean: float | None = None
@@ -119,7 +120,10 @@ class PhaseTime(msgspec.Struct, frozen=True):
 
 
 class Ledger(msgspec.Struct, frozen=True):
-    """The same-work ledger: means per verified request, counted at the host's borders."""
+    """The same-work ledger: means per verified request, counted at the host's borders.
+
+    connections: opened to the LLM for the request; 0 where one is kept and reused.
+    """
 
     llm_calls: float | None = None
     prompt_tokens: float | None = None
@@ -127,6 +131,7 @@ class Ledger(msgspec.Struct, frozen=True):
     prompt_bytes: float | None = None
     tool_calls: float | None = None
     retries: float | None = None
+    connections: float | None = None
 
 
 class SpanLedger(msgspec.Struct, frozen=True):

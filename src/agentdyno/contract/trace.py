@@ -3,6 +3,9 @@
 The process that is measured only appends and encodes these (msgpack, arrays without field names); whoever receives
 them makes spans, phases and OTLP of them. Times are nanoseconds on the sender's monotonic clock, so that a step of
 the wall clock changes no duration; `Hello` ties the two clocks together once.
+
+On the wire: frames, each a length and that many bytes of msgpack (a list of records). Whoever receives them answers
+each frame that it has kept with one byte, `ACKNOWLEDGED`, so that the sender knows what has arrived.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import msgspec
 SAMPLED_TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f][13579bdf]")
 FRAME_HEAD_BYTES = 4  # each frame: its length as an unsigned big-endian integer, then that many bytes of msgpack
 MAX_FRAME_BYTES = 16 << 20
+ACKNOWLEDGED = b"\x06"
 
 
 class Service(StrEnum):
@@ -30,7 +34,8 @@ class Service(StrEnum):
 class LlmCall(msgspec.Struct, array_like=True):
     """One HTTP call to the LLM, at the host's border. None where it never came to that.
 
-    wants_tools: the answer asked for tool calls (None when it could not be read).
+    wants_tools: the answer asked for tool calls (None when it could not be read). connections: how many were
+    opened for it, 0 when one was there to be reused, None when the border cannot see it.
     """
 
     span_id: int
@@ -45,6 +50,7 @@ class LlmCall(msgspec.Struct, array_like=True):
     completion_tokens: int | None = None
     model: str | None = None
     error: str | None = None
+    connections: int | None = None
 
     @property
     def ok(self) -> bool:
@@ -77,7 +83,10 @@ class RequestEvents(msgspec.Struct, array_like=True, frozen=True, tag=1):
 
 
 class ServedCall(msgspec.Struct, array_like=True, frozen=True, tag=2):
-    """One chat completion, as the backend served it, inside the trace of the call's traceparent."""
+    """One chat completion, as the backend served it, inside the trace of the call's traceparent.
+
+    queued_ns: how long it waited for a seat. status: 200, or 499 when the client went before the end.
+    """
 
     trace_id: bytes
     parent_span_id: int
@@ -92,15 +101,19 @@ class ServedCall(msgspec.Struct, array_like=True, frozen=True, tag=2):
 
 
 class Hello(msgspec.Struct, array_like=True, frozen=True, tag=3):
-    """A sender's first record: who it is, and one moment on both of its clocks."""
+    """A sender's first record on each connection: who it is, and one moment on both of its clocks.
+
+    machine: senders of the same one share the monotonic clock.
+    """
 
     service: Service
     monotonic_ns: int
     unix_ns: int
+    machine: str = ""
 
 
 class Goodbye(msgspec.Struct, array_like=True, frozen=True, tag=4):
-    """A sender's running ledger, with every frame: records made so far, and those thrown away."""
+    """A sender's running ledger, the last record of every frame: records made so far, and those thrown away."""
 
     service: Service
     recorded: int
@@ -108,3 +121,24 @@ class Goodbye(msgspec.Struct, array_like=True, frozen=True, tag=4):
 
 
 Record = Hello | RequestEvents | ServedCall | Goodbye
+
+
+class RecorderLedger(msgspec.Struct, kw_only=True):
+    """What the recorder took and what it could not use.
+
+    frames, raw_bytes: kept of raw records. unwritten: frames that the disk had no room for. broken_connections: of
+    senders that stopped in the middle of a frame, or sent no frames at all. otlp_*: requests, spans kept, requests
+    that were refused as malformed, too large or of another type, and spans in good requests that no trace can hold
+    (an id of zeros). exported, export_dropped: spans that the OTLP endpoint of the environment took, or did not.
+    """
+
+    frames: int = 0
+    raw_bytes: int = 0
+    unwritten: int = 0
+    broken_connections: int = 0
+    otlp_requests: int = 0
+    otlp_spans: int = 0
+    otlp_refused: int = 0
+    otlp_rejected_spans: int = 0
+    exported: int | None = None
+    export_dropped: int | None = None

@@ -100,10 +100,12 @@ class Host:
             else:
                 self._draining = True
                 self.probes.stop()
-                async with asyncio.timeout(_CLOSE_S):
-                    await self.adapter.close()
-                if self._spans is not None:
-                    await self._spans.stop()
+                try:
+                    async with asyncio.timeout(_CLOSE_S):
+                        await self.adapter.close()
+                finally:
+                    if self._spans is not None:
+                        await self._spans.stop()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 

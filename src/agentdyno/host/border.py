@@ -11,6 +11,7 @@ import importlib.util
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -41,6 +42,8 @@ class _Completion(msgspec.Struct):
 
 _GZIP_OR_ZLIB = 47  # zlib's window bits for "detect the header"
 _decoder = msgspec.json.Decoder(_Completion)
+# The call that is being sent: whoever opens a connection then opens it for that call.
+SENDING: ContextVar[LlmCall | None] = ContextVar("agentdyno_sending", default=None)
 
 
 class Observer:
@@ -168,11 +171,11 @@ def planning() -> Iterator[None]:
     if trace is None:
         yield
         return
-    start_ns = now_ns()
+    planned = trace.begin_planning()
     try:
         yield
     finally:
-        trace.plannings.append((start_ns, now_ns()))
+        trace.end_planning(planned)
 
 
 def install(base_url: str) -> list[str]:

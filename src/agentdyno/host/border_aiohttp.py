@@ -9,7 +9,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from agentdyno.host.border import Observer, Origin
+from agentdyno.host.border import SENDING, Observer, Origin
 from agentdyno.host.trace import CURRENT
 
 _Read = TypeVar("_Read")
@@ -102,6 +102,7 @@ class ObservedContent:
 def install(origin: Origin) -> None:
     """Wrap aiohttp.ClientSession's one method through which all its requests go, and how a response is let go."""
     original = aiohttp.ClientSession._request
+    counted = _count_connections()
 
     async def _request(self: aiohttp.ClientSession, method: str, url: Any, **options: Any) -> aiohttp.ClientResponse:
         trace = CURRENT.get()
@@ -113,6 +114,8 @@ def install(origin: Origin) -> None:
         headers["traceparent"] = trace.traceparent(call.span_id)
         options["headers"] = headers
         observer = Observer(call)
+        call.connections = 0 if counted else None
+        SENDING.set(call)
         try:
             response = await original(self, method, url, **options)
         except BaseException as error:
@@ -120,6 +123,8 @@ def install(origin: Origin) -> None:
                 call.status = error.status
             observer.fail(error)
             raise
+        finally:
+            SENDING.set(None)
         if not call.prompt_bytes:  # a body whose size only aiohttp knew, a form for example
             call.prompt_bytes = int(response.request_info.headers.get("content-length", 0))
         observer.begin(response.status, response.headers.get("content-type", ""), _encoding(self, response, options))
@@ -129,6 +134,23 @@ def install(origin: Origin) -> None:
     aiohttp.ClientSession._request = _request  # type: ignore[method-assign,assignment]
     for name in ("release", "close"):
         _observe_end(name)
+
+
+def _count_connections() -> bool:
+    """Count each connection that a connector opens for a call; False when this aiohttp does it in some other way."""
+    original = getattr(aiohttp.TCPConnector, "_create_connection", None)
+    if original is None:
+        return False
+
+    async def _create_connection(self: aiohttp.TCPConnector, *arguments: Any, **options: Any) -> Any:
+        call = SENDING.get()
+        made = await original(self, *arguments, **options)
+        if call is not None and call.connections is not None:
+            call.connections += 1
+        return made
+
+    aiohttp.TCPConnector._create_connection = _create_connection  # type: ignore[method-assign]
+    return True
 
 
 def _observe_end(name: str) -> None:

@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+from agentdyno.contract.trace import LlmCall
 from agentdyno.host.border import Observer, Origin
 from agentdyno.host.trace import CURRENT
+
+_OPENED = ("connection.connect_tcp.complete", "connection.connect_unix_socket.complete")
+_Trace = Callable[[str, dict[str, Any]], Awaitable[None]]
+
+
+def _count_connections(call: LlmCall, theirs: _Trace | None) -> _Trace:
+    """httpcore's `trace` extension, which names each connection that is opened for the request.
+
+    theirs: one that was asked for already, and still gets everything.
+    """
+
+    async def trace(event: str, info: dict[str, Any]) -> None:
+        if event in _OPENED:
+            call.connections = (call.connections or 0) + 1
+        if theirs is not None:
+            await theirs(event, info)
+
+    return trace
 
 
 def install(library: str, origin: Origin) -> None:
@@ -45,6 +64,8 @@ def install(library: str, origin: Origin) -> None:
         call = trace.begin_llm(int(request.headers.get("content-length", 0)))
         request.headers["traceparent"] = trace.traceparent(call.span_id)
         observer = Observer(call)
+        call.connections = 0
+        request.extensions = {**request.extensions, "trace": _count_connections(call, request.extensions.get("trace"))}
         try:
             response = await original(self, request)
         except BaseException as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,6 +50,14 @@ class ToolRun:
 
 
 @dataclass(slots=True)
+class Planning:
+    """A stretch of planning without an LLM; end_ns is set when it ended."""
+
+    start_ns: int
+    end_ns: int | None = None
+
+
+@dataclass(slots=True)
 class RequestTrace:
     """All that the host sees of one request.
 
@@ -64,7 +72,7 @@ class RequestTrace:
     span_id: int = field(default_factory=new_span_id)
     llm_calls: list[LlmCall] = field(default_factory=list)
     tools: list[ToolRun] = field(default_factory=list)
-    plannings: list[tuple[int, int]] = field(default_factory=list)
+    plannings: list[Planning] = field(default_factory=list)
     listener: Callable[[str, ToolRun], None] | None = None
     end_ns: int | None = None
     closed: bool = False
@@ -95,6 +103,18 @@ class RequestTrace:
         if self.listener is not None and not self.closed:
             self.listener("tool_result", run)
 
+    def begin_planning(self) -> Planning:
+        """Open a stretch of planning. Raises RequestOver when the request has ended."""
+        self._refuse_when_over("plan")
+        planning = Planning(now_ns())
+        self.plannings.append(planning)
+        return planning
+
+    def end_planning(self, planning: Planning) -> None:
+        """Close it; one that the request's end has closed stays as it is."""
+        if planning.end_ns is None:
+            planning.end_ns = now_ns()
+
     def close(self) -> None:
         """The request is over: whatever the framework still tries for it is refused."""
         self.closed = True
@@ -111,6 +131,9 @@ class RequestTrace:
             if run.end_ns is None:
                 run.end_ns = self.end_ns
                 run.error = run.error or "abandoned"
+        for planning in self.plannings:
+            if planning.end_ns is None:
+                planning.end_ns = self.end_ns
 
     def usage(self) -> Usage:
         """The same-work ledger of this request."""
@@ -124,6 +147,7 @@ class RequestTrace:
             prompt_tokens=sum(call.prompt_tokens or 0 for call in known) if counted else None,
             completion_tokens=sum(call.completion_tokens or 0 for call in known) if counted else None,
             retries=len(self.llm_calls) - len(good),
+            connections=_sum(call.connections for call in self.llm_calls),
         )
 
     def events(self, outcome: str) -> RequestEvents:
@@ -136,7 +160,7 @@ class RequestTrace:
             start_ns=self.start_ns,
             end_ns=end_ns,
             outcome=outcome,
-            plannings=self.plannings,
+            plannings=[(planning.start_ns, planning.end_ns or end_ns) for planning in self.plannings],
             llm_calls=self.llm_calls,
             tools=[ToolSpan(t.span_id, t.name, t.start_ns, t.end_ns or end_ns, t.error) for t in self.tools],
         )
@@ -148,6 +172,12 @@ class RequestTrace:
     def _refuse_when_over(self, what: str) -> None:
         if self.closed:
             raise RequestOver(f"The framework tried to {what} for a request that is already over.")
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    """None when one of them is not known."""
+    known = list(counts)
+    return None if None in known else sum(count or 0 for count in known)
 
 
 CURRENT: ContextVar[RequestTrace | None] = ContextVar("agentdyno_request", default=None)

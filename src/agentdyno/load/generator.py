@@ -215,6 +215,7 @@ class Generator:
             prompt_tokens=None if usage is None else usage.prompt_tokens,
             completion_tokens=None if usage is None else usage.completion_tokens,
             retries=None if usage is None else usage.retries,
+            connections=None if usage is None else usage.connections,
         )
         if self._records is not None:
             self._records.add(record)

@@ -115,9 +115,18 @@ class RunFolder:
         """`loop.parquet`: one row a tick of the event-loop probe."""
         self._write_parquet("loop.parquet", _integers(LOOP_COLUMNS, events))
 
-    def write_spans(self, spans: pa.Table) -> None:
-        """`spans.parquet`: one row a span, as `span_table.read_spans` gives them."""
-        self._write_parquet("spans.parquet", spans)
+    def write_spans(self, spans: Iterable[pa.Table], schema: pa.Schema) -> None:
+        """`spans.parquet`: one row a span, as `span_table.SpanReader` gives them; never all in memory at once."""
+
+        def write(partial: Path) -> None:
+            # Identifiers are random: a dictionary of them is as large as they are.
+            plain = ("span_id", "parent_span_id", "attributes", "start_monotonic_ns", "end_monotonic_ns")
+            named = [name for name in schema.names if name not in plain]
+            with pq.ParquetWriter(partial, schema, compression=_COMPRESSION, use_dictionary=named) as writer:
+                for table in spans:
+                    writer.write_table(table)
+
+        self._replace("spans.parquet", write)
 
     def reserve(self) -> None:
         """Take some room, so that a run that fills the disk can still say so in its manifest and summary."""

@@ -16,6 +16,7 @@ from agentdyno import __version__
 from agentdyno.contract.run import SCHEMA_VERSION, BackendStats, Finding, LoadPlan, WorkerEnd
 from agentdyno.contract.scenario import Workload
 from agentdyno.contract.summary import Framework
+from agentdyno.contract.trace import RecorderLedger
 
 
 class Status(StrEnum):
@@ -41,7 +42,8 @@ class Machine(msgspec.Struct, frozen=True):
 
 class Manifest(msgspec.Struct, kw_only=True):
     """One run. t0_monotonic_ns: the schedule's origin on this machine's monotonic clock, so that records that
-    count from t0 and samples that carry the clock's own time can be laid side by side.
+    count from t0 and samples that carry the clock's own time can be laid side by side. recorder: None where nothing
+    was traced, and where it died before it could say.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -73,6 +75,8 @@ class Manifest(msgspec.Struct, kw_only=True):
     t0_monotonic_ns: int | None = None
     workers: list[WorkerEnd] = []
     spans_dropped: int | None = None
+    spans_unreadable: int | None = None
+    recorder: RecorderLedger | None = None
     unix_offset_ns: int | None = None
     proof_key: str | None = None
     stage_seconds: dict[str, float] = {}

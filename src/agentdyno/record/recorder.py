@@ -14,101 +14,101 @@ import signal
 import socket
 import sys
 from pathlib import Path
-from typing import BinaryIO
 
-import msgspec
 from aiohttp import web
-from google.protobuf.message import DecodeError
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTraceServiceRequest,
-    ExportTraceServiceResponse,
-)
 
 from agentdyno.contract.run import ExitCode
-from agentdyno.contract.trace import FRAME_HEAD_BYTES, MAX_FRAME_BYTES
+from agentdyno.contract.trace import ACKNOWLEDGED, FRAME_HEAD_BYTES, MAX_FRAME_BYTES, RecorderLedger
 from agentdyno.record.export import Exporter, exporter_from_environment
+from agentdyno.record.ledger import write_ledger
+from agentdyno.record.otlp import MAX_OTLP_BYTES, OtlpEndpoint
 from agentdyno.record.spans import OTLP_FILE, RAW_FILE
 
-LEDGER_FILE = "recorder.json"
-MAX_OTLP_BYTES = 8 << 20
-_PROTOBUF = "application/x-protobuf"
+_EXPORT_GRACE_S = 3.0
 
 
-class RecorderLedger(msgspec.Struct):
-    """What the recorder took and what it could not use."""
+class FrameFile:
+    """A file of length-prefixed frames that only grows, and never by a part of a frame."""
 
-    frames: int = 0
-    raw_bytes: int = 0
-    broken_connections: int = 0
-    otlp_requests: int = 0
-    otlp_spans: int = 0
-    otlp_malformed: int = 0
-    exported: int = 0
-    export_dropped: int = 0
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._bytes = os.fstat(self._descriptor).st_size
+
+    def append(self, body: bytes) -> None:
+        """Add one frame. Raises OSError when there is no room; the file then is as it was before."""
+        rest = memoryview(len(body).to_bytes(FRAME_HEAD_BYTES, "big") + body)
+        size = len(rest)
+        try:
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+        except OSError:
+            os.ftruncate(self._descriptor, self._bytes)
+            raise
+        self._bytes += size
+
+    def close(self) -> None:
+        """Nothing is buffered, so nothing is written."""
+        os.close(self._descriptor)
 
 
 class Recorder:
-    """Writes into `folder`; one file for raw frames, one for OTLP requests, each length-prefixed."""
+    """Writes into `folder`: one file for raw frames, one for OTLP requests, and at the end its ledger."""
 
-    def __init__(self, folder: Path, exporter: Exporter | None) -> None:
+    def __init__(self, folder: Path, exporter: Exporter | None = None) -> None:
         self.ledger = RecorderLedger()
+        self.otlp = OtlpEndpoint(self.ledger, self._keep_otlp)
         self._folder = folder
         self._exporter = exporter
-        self._raw: BinaryIO = (folder / RAW_FILE).open("ab")
-        self._otlp: BinaryIO = (folder / OTLP_FILE).open("ab")
+        self._raw = FrameFile(folder / RAW_FILE)
+        self._otlp = FrameFile(folder / OTLP_FILE)
 
     async def on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One sender: frames until it closes. A frame that is too long or cut ends the connection, counted."""
+        """One sender: frames until it closes, each acknowledged when it is kept.
+
+        A frame that is too long or cut, or a disk that is full, ends the connection, counted; the sender may come
+        again with what was not acknowledged.
+        """
         try:
             while True:
                 head = await reader.readexactly(FRAME_HEAD_BYTES)
                 size = int.from_bytes(head, "big")
                 if size > MAX_FRAME_BYTES:
-                    raise ValueError(f"a frame of {size} bytes")
-                self._keep(head + await reader.readexactly(size))
+                    raise ValueError(f"it announced a frame of {size} bytes")
+                self._keep_raw(await reader.readexactly(size))
+                writer.write(ACKNOWLEDGED)
         except asyncio.IncompleteReadError as error:
             if error.partial:
                 self.ledger.broken_connections += 1
         except (ValueError, ConnectionError) as error:
             self.ledger.broken_connections += 1
             sys.stderr.write(f"A sender was cut off: {error}.\n")
+        except OSError as error:
+            if not self.ledger.unwritten:
+                sys.stderr.write(f"Spans cannot be written: {error}. What comes from now on may be lost.\n")
+            self.ledger.unwritten += 1
         finally:
             writer.close()
 
-    def _keep(self, frame: bytes) -> None:
-        self._raw.write(frame)
-        self._raw.flush()
+    def _keep_raw(self, body: bytes) -> None:
+        self._raw.append(body)
         self.ledger.frames += 1
-        self.ledger.raw_bytes += len(frame)
+        self.ledger.raw_bytes += FRAME_HEAD_BYTES + len(body)
         if self._exporter is not None:
-            self._exporter.take(frame[FRAME_HEAD_BYTES:])
+            self._exporter.take(body)
 
-    async def on_otlp(self, request: web.Request) -> web.Response:
-        """`POST /v1/traces`, OTLP over HTTP with protobuf bodies; gzip is undone by the server below."""
-        self.ledger.otlp_requests += 1
-        if request.content_type != _PROTOBUF:
-            self.ledger.otlp_malformed += 1
-            return web.Response(status=415, text=f"This takes {_PROTOBUF}.\n")
-        try:
-            body = await request.read()
-            found = ExportTraceServiceRequest.FromString(body)
-        except (DecodeError, web.HTTPBadRequest, ValueError) as error:
-            self.ledger.otlp_malformed += 1
-            return web.Response(status=400, text=f"That is not an OTLP trace request: {error}.\n")
-        spans = sum(len(scope.spans) for resource in found.resource_spans for scope in resource.scope_spans)
-        self.ledger.otlp_spans += spans
-        self._otlp.write(len(body).to_bytes(FRAME_HEAD_BYTES, "big") + body)
-        self._otlp.flush()
-        return web.Response(body=ExportTraceServiceResponse().SerializeToString(), content_type=_PROTOBUF)
+    def _keep_otlp(self, body: bytes) -> None:
+        self._otlp.append(body)
+        if self._exporter is not None:
+            self._exporter.take_otlp(body)
 
     def close(self) -> None:
         """Write the ledger; after it the files are complete."""
-        if self._exporter is not None:
-            self._exporter.close()
-            self.ledger.exported, self.ledger.export_dropped = self._exporter.exported, self._exporter.dropped
         self._raw.close()
         self._otlp.close()
-        (self._folder / LEDGER_FILE).write_bytes(msgspec.json.encode(self.ledger) + b"\n")
+        if self._exporter is not None:
+            self._exporter.close(_EXPORT_GRACE_S)
+            self.ledger.exported, self.ledger.export_dropped = self._exporter.exported, self._exporter.dropped
+        write_ledger(self._folder, self.ledger)
 
 
 async def serve(folder: Path, raw: socket.socket, otlp: socket.socket) -> None:
@@ -118,16 +118,21 @@ async def serve(folder: Path, raw: socket.socket, otlp: socket.socket) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     frames = await asyncio.start_server(recorder.on_connection, sock=raw)
-    app = web.Application(client_max_size=MAX_OTLP_BYTES)
-    app.router.add_post("/v1/traces", recorder.on_otlp)
-    app.router.add_get("/healthz", lambda _: _ok())
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(otlp_application(recorder), access_log=None)
     await runner.setup()
     await web.SockSite(runner, otlp).start()
     await stop.wait()
     frames.close()
     await runner.cleanup()
     recorder.close()
+
+
+def otlp_application(recorder: Recorder) -> web.Application:
+    """`POST /v1/traces` and `GET /healthz`."""
+    app = web.Application(client_max_size=MAX_OTLP_BYTES)
+    app.router.add_post("/v1/traces", recorder.otlp.on_request)
+    app.router.add_get("/healthz", lambda _: _ok())
+    return app
 
 
 async def _ok() -> web.Response:

@@ -2,105 +2,149 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
+from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from agentdyno.contract.phases import Phase
 from agentdyno.contract.trace import Goodbye, Hello, Service
-from agentdyno.record.spans import OTLP_FILE, RAW_FILE, Span, SpanKind, decode, expand, frames
+from agentdyno.record.clocks import Clocks
+from agentdyno.record.spans import OTLP_FILE, RAW_FILE, Span, SpanKind, decode, expand, frames, shifted
 
 SPAN_COLUMNS = (
     *("trace_id", "span_id", "parent_span_id", "service", "kind", "name", "phase"),
     *("start_monotonic_ns", "end_monotonic_ns", "error", "attributes"),
 )
+CLIENT_NAME = "POST /agent/invoke"
 _INTEGERS = frozenset({"start_monotonic_ns", "end_monotonic_ns"})
+SPAN_SCHEMA = pa.schema([(name, pa.int64() if name in _INTEGERS else pa.string()) for name in SPAN_COLUMNS])
+_CHUNK_ROWS = 20_000
+_HELLO_BYTES = 512  # no frame with a hello is longer
 _encode = msgspec.json.encode
 
 
 class Senders(msgspec.Struct):
-    """What the senders of a run said of themselves: records thrown away before they were sent, and the offset from
-    the run's monotonic clock to Unix time (None when nobody said hello).
+    """What the senders of a run said of themselves.
+
+    dropped: records thrown away before they were sent. unix_offset_ns: from the run's monotonic clock to Unix time,
+    as the host had it at its first word (None when nobody said hello). unreadable: frames that are none of this
+    version's. repeated: frames that came twice, and are left out once.
     """
 
     dropped: int = 0
     unix_offset_ns: int | None = None
+    unreadable: int = 0
+    repeated: int = 0
 
 
-def read_spans(raw: Path, framework: str, requests: pa.Table, t0_monotonic_ns: int | None) -> tuple[pa.Table, Senders]:
-    """All spans of a run. raw: the folder of the recorder's files. requests: for the generator's own spans."""
-    senders = Senders()
-    columns: dict[str, list[Any]] = {name: [] for name in SPAN_COLUMNS}
-    for span in _recorded(raw, framework, senders):
-        _append(columns, span)
-    for span in _native(raw, senders.unix_offset_ns):
-        _append(columns, span)
-    if t0_monotonic_ns is not None:
-        _append_clients(columns, requests, t0_monotonic_ns)
-    types = {name: pa.int64() if name in _INTEGERS else pa.string() for name in SPAN_COLUMNS}
-    table = pa.table({name: pa.array(values, types[name]) for name, values in columns.items()})
-    return table, senders
+class SpanReader:
+    """Reads what the recorder of one run kept. raw: the folder of its files.
+
+    `senders` is complete when all tables were taken.
+    """
+
+    def __init__(self, raw: Path, framework: str) -> None:
+        self.senders = Senders()
+        self._raw = raw
+        self._framework = framework
+
+    def tables(self, requests: pa.Table, t0_monotonic_ns: int | None) -> Iterator[pa.Table]:
+        """All spans of the run, some thousands at a time. requests: for the generator's own spans."""
+        yield from map(_table, _chunks(self._recorded()))
+        yield from map(_table, _chunks(self._native()))
+        if t0_monotonic_ns is not None:
+            yield client_table(requests, t0_monotonic_ns)
+
+    def _recorded(self) -> Iterator[Span]:
+        file = self._raw / RAW_FILE
+        content = file.read_bytes() if file.exists() else b""
+        clocks = _clocks(content)
+        self.senders.unix_offset_ns = clocks.unix_offset_ns
+        last: dict[Service, Goodbye] = {}
+        seen: set[bytes] = set()
+        for body in frames(content):
+            digest = blake2b(body, digest_size=16).digest()
+            if digest in seen:
+                self.senders.repeated += 1
+                continue
+            seen.add(digest)
+            try:
+                records = decode(body)
+            except msgspec.MsgspecError:
+                self.senders.unreadable += 1
+                continue
+            spans = expand(records, self._framework)
+            shift_ns = 0
+            if records and isinstance(end := records[-1], Goodbye):
+                last[end.service] = end
+                shift_ns = clocks.shift_ns(end.service)
+            yield from spans if not shift_ns else (shifted(span, shift_ns) for span in spans)
+        self.senders.dropped = sum(goodbye.dropped for goodbye in last.values())
+
+    def _native(self) -> Iterator[Span]:
+        """Spans that came by OTLP: of a framework's own instrumentation, or of a backend such as vLLM."""
+        file, offset_ns = self._raw / OTLP_FILE, self.senders.unix_offset_ns
+        if offset_ns is None or not file.exists() or file.stat().st_size == 0:
+            return
+        from agentdyno.record.otlp import native_spans
+
+        for body in frames(file.read_bytes()):
+            yield from native_spans(body, offset_ns)
 
 
-def _recorded(raw: Path, framework: str, senders: Senders) -> Iterator[Span]:
-    file = raw / RAW_FILE
-    if not file.exists():
-        return
-    last: dict[Service, Goodbye] = {}
-    for record in decode(frames(file.read_bytes())):
-        if isinstance(record, Hello):
-            senders.unix_offset_ns = record.unix_ns - record.monotonic_ns
-        elif isinstance(record, Goodbye):
-            last[record.service] = record
-        else:
-            yield from expand(record, framework)
-    senders.dropped = sum(word.dropped for word in last.values())
-
-
-def _append(columns: dict[str, list[Any]], span: Span) -> None:
-    columns["trace_id"].append(span.trace_id)
-    columns["span_id"].append(span.span_id)
-    columns["parent_span_id"].append(span.parent_span_id)
-    columns["service"].append(span.service.value)
-    columns["kind"].append(span.kind.value)
-    columns["name"].append(span.name)
-    columns["phase"].append(None if span.phase is None else span.phase.value)
-    columns["start_monotonic_ns"].append(span.start_ns)
-    columns["end_monotonic_ns"].append(span.end_ns)
-    columns["error"].append(span.error)
-    columns["attributes"].append(_encode(span.attributes).decode())
-
-
-def _append_clients(columns: dict[str, list[Any]], requests: pa.Table, t0_ns: int) -> None:
-    """The generator's spans: from the send to the last byte of each traced arrival."""
-    wanted = ("trace_id", "span_id", "sent_ns", "done_ns", "outcome", "reason", "traced")
-    for row in requests.select(list(wanted)).to_pylist():
-        if not row["traced"] or row["sent_ns"] is None or row["done_ns"] is None:
+def _clocks(content: bytes) -> Clocks:
+    clocks = Clocks()
+    for body in frames(content):
+        if len(body) > _HELLO_BYTES:
             continue
-        span = Span(
-            trace_id=row["trace_id"],
-            span_id=row["span_id"],
-            parent_span_id=None,
-            service=Service.GENERATOR,
-            kind=SpanKind.CLIENT,
-            name="POST /agent/invoke",
-            phase=None,
-            start_ns=t0_ns + row["sent_ns"],
-            end_ns=t0_ns + row["done_ns"],
-            error=row["reason"],
-            attributes={"agentdyno.outcome": row["outcome"]},
-        )
-        _append(columns, span)
+        with suppress(msgspec.MsgspecError):  # counted where all frames are read
+            for record in decode(body):
+                if isinstance(record, Hello):
+                    clocks.meet(record)
+    return clocks
 
 
-def _native(raw: Path, unix_offset_ns: int | None) -> Iterable[Span]:
-    """Spans that came by OTLP: of a framework's own instrumentation, or of a backend such as vLLM."""
-    file = raw / OTLP_FILE
-    if not file.exists() or unix_offset_ns is None or file.stat().st_size == 0:
-        return
-    from agentdyno.record.otlp import native_spans
+def _chunks(spans: Iterator[Span]) -> Iterator[list[Span]]:
+    while chunk := list(islice(spans, _CHUNK_ROWS)):
+        yield chunk
 
-    for body in frames(file.read_bytes()):
-        yield from native_spans(body, unix_offset_ns)
+
+def _table(rows: list[Span]) -> pa.Table:
+    *columns, attributes = zip(*rows, strict=True)
+    # As text: from bytes Arrow would check the encoding again, which takes ten times as long.
+    return pa.table([*columns, [_encode(one).decode() for one in attributes]], schema=SPAN_SCHEMA)
+
+
+def client_table(requests: pa.Table, t0_ns: int) -> pa.Table:
+    """The generator's spans: from the send to the last byte of each traced arrival."""
+    known = pc.and_(pc.is_valid(requests["sent_ns"]), pc.is_valid(requests["done_ns"]))
+    rows = requests.filter(pc.and_(requests["traced"], known))
+    columns = {
+        "trace_id": rows["trace_id"],
+        "span_id": rows["span_id"],
+        "parent_span_id": pa.nulls(rows.num_rows, pa.string()),
+        "service": pa.repeat(Service.GENERATOR.value, rows.num_rows),
+        "kind": pa.repeat(SpanKind.CLIENT.value, rows.num_rows),
+        "name": pa.repeat(CLIENT_NAME, rows.num_rows),
+        "phase": pa.nulls(rows.num_rows, pa.string()),
+        "start_monotonic_ns": pc.add(rows["sent_ns"], t0_ns),
+        "end_monotonic_ns": pc.add(rows["done_ns"], t0_ns),
+        "error": rows["reason"],
+        "attributes": pc.binary_join_element_wise('{"agentdyno.outcome":"', rows["outcome"], '"}', ""),
+    }
+    return pa.table(columns, schema=SPAN_SCHEMA)
+
+
+def spans_of(table: pa.Table) -> Iterator[Span]:
+    """The rows of such a table as spans again; attributes as a dict."""
+    for values in zip(*(table[name].to_pylist() for name in SPAN_COLUMNS), strict=True):
+        *facts, attributes = values
+        trace_id, span_id, parent, service, kind, name, phase, start_ns, end_ns, error = facts
+        typed = (Service(service), SpanKind(kind), name, None if phase is None else Phase(phase))
+        yield Span(trace_id, span_id, parent, *typed, start_ns, end_ns, error, msgspec.json.decode(attributes))

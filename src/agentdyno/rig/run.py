@@ -24,7 +24,7 @@ from agentdyno.record.manifest import Status
 from agentdyno.record.processes import default_reader
 from agentdyno.record.sampler import Sampler
 from agentdyno.rig import cores
-from agentdyno.rig.collect import ask_backend, ask_host, keep_records
+from agentdyno.rig.collect import ask_backend, ask_host, export_clients, keep_records, resource
 from agentdyno.rig.environments import ROOT, adapter_environment, check
 from agentdyno.rig.interruption import Interrupted, Interruption
 from agentdyno.rig.load import start_load
@@ -148,14 +148,7 @@ class Run:
             self._follow_load(self._host)
 
     def _start_recorder(self) -> str:
-        framework = self._manifest.framework
-        resource = {
-            "agentdyno.run.id": self._manifest.run_id,
-            "agentdyno.framework": framework.name,
-            "agentdyno.framework.version": framework.version or "",
-            "agentdyno.scenario": self._options.plan.scenario,
-        }
-        self._recorder = start_recorder(self.folder, resource, self._cores.rest, self._recorders)
+        self._recorder = start_recorder(self.folder, resource(self._manifest), self._cores.rest, self._recorders)
         return self._recorder.address
 
     def _refuse_changed_environment(self) -> None:
@@ -228,6 +221,7 @@ class Run:
             for step in (self._end_load, self._ask_servers, self._end_servers, self._calibrate_again):
                 self._try(step)
         self._try(lambda: keep_records(self.folder, manifest))
+        self._try(lambda: export_clients(self.folder, manifest))
         self.folder.release_reserve()
         if (self.folder.path / "requests.parquet").exists():
             self._try(self.folder.drop_raw)

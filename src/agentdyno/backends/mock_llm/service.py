@@ -23,6 +23,7 @@ from agentdyno.emit.sender import Sender
 
 CHAT_PATH = "/v1/chat/completions"
 _ERROR_TYPES = {400: "BadRequestError", 404: "NotFoundError", 405: "MethodNotAllowedError", 413: "BadRequestError"}
+_CLIENT_CLOSED = 499
 _TIMER_ROUNDING_S = 0.0005  # uvloop's timers round to whole milliseconds; what is due within that is due
 _ROUTES = {
     CHAT_PATH: "POST",
@@ -181,6 +182,7 @@ class Service:
     def _cancel(self, call: Call) -> None:
         """The client has gone: give its seat, or its place in the queue, to the others."""
         self.meter.cancelled()
+        self._tell(call, _CLIENT_CLOSED)
         if call.seated_s == 0.0:
             self._queue.remove(call)
             return
@@ -250,24 +252,30 @@ class Service:
             call.connection.send_events(last_events, last=True)
         else:
             call.connection.respond(200, whole(answer))
-        if self._spans is not None and call.traceparent is not None:
-            self._tell(self._spans, call, call.traceparent)
+        self._tell(call, 200)
         self._seat_waiting()
 
-    def _tell(self, spans: Sender, call: Call, traceparent: str) -> None:
-        caller = SAMPLED_TRACEPARENT.fullmatch(traceparent)
+    def _tell(self, call: Call, status: int) -> None:
+        """Hand on the span of a call that is over, when it is part of a sampled trace."""
+        if self._spans is None or call.traceparent is None:
+            return
+        caller = SAMPLED_TRACEPARENT.fullmatch(call.traceparent)
         if caller is None:
             return
+        end_ns = time.monotonic_ns()
+        received_ns, first_ns = int(call.received_s * 1e9), int(call.first_s * 1e9)
+        # Without a seat yet it has waited all the time.
+        queued_ns = int((call.seated_s - call.received_s) * 1e9) if call.seated_s else end_ns - received_ns
         served = ServedCall(
             trace_id=bytes.fromhex(caller[1]),
             parent_span_id=int(caller[2], 16),
             span_id=random.getrandbits(64) or 1,
-            start_ns=int(call.received_s * 1e9),
-            queued_ns=int((call.seated_s - call.received_s) * 1e9),
-            first_token_ns=int(call.first_s * 1e9),
-            end_ns=time.monotonic_ns(),
-            status=200,
+            start_ns=received_ns,
+            queued_ns=queued_ns,
+            first_token_ns=first_ns if call.seated_s and first_ns <= end_ns else None,
+            end_ns=end_ns,
+            status=status,
             prompt_tokens=call.answer.prompt_tokens,
-            completion_tokens=call.answer.completion_tokens,
+            completion_tokens=call.answer.completion_tokens if status == 200 else call.sent,
         )
-        spans.add(lambda: served)
+        self._spans.add(lambda: served)
