@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentdyno.contract.adapter import AdapterFolder, Variant, find_variants, read_folder
+from agentdyno.rig.environments import adapter_environment
 
 ADAPTERS = Path(__file__).parents[2] / "adapters"
 FOLDERS = sorted(file.parent for file in ADAPTERS.glob("*/adapter.toml"))
@@ -111,7 +112,8 @@ def test_requirements_are_named_and_locked(path: Path) -> None:
 @each_variant
 def test_the_framework_whose_version_is_shown_is_in_the_lock(folder: AdapterFolder, variant: Variant) -> None:
     if variant.distribution is not None:
-        assert re.search(rf"^{re.escape(variant.distribution)}(\[[^]]*\])?==", folder.lock.read_text(), re.MULTILINE)
+        lock = adapter_environment(folder.path).lock.read_text()
+        assert re.search(rf"^{re.escape(variant.distribution)}(\[[^]]*\])?==", lock, re.MULTILINE)
 
 
 @each_folder

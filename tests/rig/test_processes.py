@@ -74,7 +74,7 @@ def test_ready_is_when_it_answers_and_it_inherits_its_socket(children: Children,
     with listening_socket() as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
         command = [sys.executable, "-c", SERVE, str(listener.fileno())]
-        child = children.start("server", command, log=tmp_path / "log", inherit=listener)
+        child = children.start("server", command, log=tmp_path / "log", inherit=(listener,))
     assert child.wait_ready(url, 20) > 0
     assert fetch(url, 5) == b"ready"
     assert child.describe_exit() == "is running"
@@ -169,7 +169,7 @@ def test_no_proxy_is_asked(monkeypatch: pytest.MonkeyPatch, children: Children, 
     with listening_socket() as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
         command = [sys.executable, "-c", SERVE, str(listener.fileno())]
-        children.start("server", command, log=tmp_path / "log", inherit=listener).wait_ready(url, 20)
+        children.start("server", command, log=tmp_path / "log", inherit=(listener,)).wait_ready(url, 20)
     assert fetch(url, 5) == b"ready"
 
 
