@@ -23,8 +23,10 @@ DOCUMENTS = [
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
-# A slash: a file that the run folder gets is named by whoever writes it, whole or by the name of a child process.
-_WRITTEN = re.compile(r'(?:write_json|_write_parquet)\("([\w.-]+)"|"logs" / "([\w.-]+)"|\.log\("([\w-]+)"\)')
+# Whoever writes a file of the run folder names it there, whole or by the role of the child process whose log it is.
+_FILE = re.compile(
+    r'\b(?:write_json|_write_parquet|_replace)[(,]\s*"([\w.-]+)"|"logs" / "([\w.-]+)"|\.log\("([\w-]+)"\)'
+)
 
 
 def links(file: Path) -> list[str]:
@@ -107,9 +109,16 @@ def test_floors_are_those_that_percentiles_keep() -> None:
 
 def test_every_file_of_a_run_folder_is_named() -> None:
     sources = [file for part in ("record", "rig") for file in (ROOT / "src" / "agentdyno" / part).glob("*.py")]
-    found = [groups for file in sources for groups in _WRITTEN.findall(file.read_text(encoding="utf-8"))]
+    found = [groups for file in sources for groups in _FILE.findall(file.read_text(encoding="utf-8"))]
     written = {whole or log or f"{role}.log" for whole, log, role in found} | {"generator.log", "coordinator.log"}
-    assert {"manifest.json", "summary.json", "requests.parquet", "host.log", "host-metrics.txt"} <= written
+    assert {
+        "manifest.json",
+        "summary.json",
+        "requests.parquet",
+        "spans.parquet",
+        "host.log",
+        "host-metrics.txt",
+    } <= written
     table = " ".join(f"{name} {' '.join(cells)}" for name, cells in rows(README, "What a run folder holds").items())
     assert [name for name in sorted(written) if name not in table] == []
 
@@ -117,10 +126,12 @@ def test_every_file_of_a_run_folder_is_named() -> None:
 def test_the_frameworks_are_those_that_there_are() -> None:
     table = rows(README, "Frameworks")
     variants = find_variants(ROOT / "adapters")
-    assert set(table) - {"`FRAMEWORK=`".strip("`"), "---"} == set(variants)
+    assert set(table) - {"FRAMEWORK=", "---"} == set(variants)
     for name, (folder, variant) in variants.items():
         version, _, plans_with, calls = table[name]
-        locked = locked_version(folder.path / "requirements.lock", variant.distribution) if variant.distribution else None
+        locked = (
+            locked_version(folder.path / "requirements.lock", variant.distribution) if variant.distribution else None
+        )
         assert version.split()[-1] == (locked or "-"), name
         assert calls == str(variant.llm_calls), name
         assert plans_with.split()[-1].lower() in variant.plans_with, name
