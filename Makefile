@@ -10,7 +10,7 @@ BENCH_OPTIONS := RATE DURATION WARMUP COOLDOWN WORKERS TIMEOUT PROFILE OUT ADMIS
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup env list bench verify compare selfcheck new lock test lint format clean distclean
+.PHONY: help setup env list bench verify selfcheck new lock test lint format clean distclean
 
 # Values reach recipes through the environment, unexpanded, so that no character in them is special to the shell.
 $(foreach name,FRAMEWORK NAME ONLY $(BENCH_OPTIONS),$(eval export MAKE_$(name) = $$(value $(name))))
@@ -26,7 +26,6 @@ help:
 #: Measure
 #:   bench FRAMEWORK=x    run one framework; the run folder's path is the last line on stdout
 #:   verify FRAMEWORK=x   the conformance test against one adapter, in words
-#:   compare              all frameworks in interleaved rounds
 #:   selfcheck            measure the rig itself (ONLY=load,truth for some of it, QUICK=1 for trying)
 #:   list                 the frameworks: version, approach, state of the environment
 #: Extend
@@ -42,7 +41,7 @@ help:
 #:
 #: Options of bench, and their defaults
 #:   RATE=200             arrivals a second, on an absolute schedule
-#:   DURATION=60s WARMUP=10s COOLDOWN=0s   measured time, and what is left out before and after
+#:   DURATION=60s WARMUP=10s COOLDOWN=1s   measured time, and what is left out before and after
 #:   WORKERS=1 SEED=1     load generators; what orders and sessions are made from
 #:   TIMEOUT=10s          a request's
 #:   PROFILE=standard     200 a second over 10 minutes
@@ -83,8 +82,6 @@ bench: setup
 verify: setup
 	@$(need_framework); exec $(AGENTDYNO) verify "$$MAKE_FRAMEWORK"
 
-compare: setup
-	@exec $(AGENTDYNO) $@
 
 selfcheck: setup
 	@set -- $(if $(QUICK),--quick); [ -z "$$MAKE_ONLY" ] || set -- "$$@" "--only=$$MAKE_ONLY"; \

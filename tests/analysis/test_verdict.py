@@ -13,8 +13,8 @@ from agentdyno.analysis.verdict import verdict
 from agentdyno.contract.proof import Stage
 from agentdyno.contract.run import BackendStage, Finding, Outcome, Reason, Verdict
 from agentdyno.contract.summary import SpanLedger
-from agentdyno.record.manifest import Status
-from tests.golden.run import COUNTS, MS, GoldenRun
+from agentdyno.record.manifest import Calibration, Status
+from tests.golden.run import COUNTS, HOST, MS, GoldenRun
 
 
 def judged(run: GoldenRun, parent: Path) -> Verdict:
@@ -266,3 +266,43 @@ def test_a_run_without_an_arrival_on_record(run: GoldenRun, tmp_path: Path, kept
     data: RunData = run.read(tmp_path)
     found = summarise(data if kept else replace(data, requests=None))
     assert reasons(found.verdict) == [Reason.NO_SUCCESS]
+
+
+def waiting(run: GoldenRun, share: float) -> GoldenRun:
+    """The host's own process waits for its core that share of the time."""
+    assert run.samples is not None
+    first_ns = run.samples[0].monotonic_ns
+    run.samples = [
+        msgspec.structs.replace(
+            sample,
+            reading=msgspec.structs.replace(
+                sample.reading, run_queue_wait_s=share * (sample.monotonic_ns - first_ns) / 1e9
+            ),
+        )
+        for sample in run.samples
+        if sample.role != "host" or sample.pid == HOST
+    ]
+    return run
+
+
+@pytest.mark.parametrize(("share", "noted"), [(0.04, False), (0.06, True)])
+def test_a_host_that_waits_for_its_own_core(run: GoldenRun, tmp_path: Path, share: float, noted: bool) -> None:
+    found = judged(waiting(run, share), tmp_path)
+    assert found.valid
+    assert [note.code for note in found.notes] == [Reason.NOISY] * noted
+
+
+@pytest.mark.parametrize(("after_ms", "noted"), [(1.24, False), (1.26, True), (0.81, False), (0.79, True)])
+def test_a_core_whose_speed_changed(run: GoldenRun, tmp_path: Path, after_ms: float, noted: bool) -> None:
+    run.manifest.calibration = {
+        "before": Calibration(1.0, 1.0, 1.0, 0.0),
+        "after": Calibration(after_ms, after_ms, after_ms, 0.0),
+    }
+    found = judged(run, tmp_path)
+    assert found.valid
+    assert [note.code for note in found.notes] == [Reason.NOISY] * noted
+
+
+def test_prompt_bytes_of_failed_calls_are_not_the_backends(run: GoldenRun, tmp_path: Path) -> None:
+    run.change(7, retries=1, prompt_bytes=12_000)
+    assert judged(run, tmp_path) == Verdict(True)

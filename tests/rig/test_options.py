@@ -125,24 +125,34 @@ def test_every_form_that_is_offered() -> None:
         cooldown="500ms",
         admission="off",
         seed="999999999999999999",
-        backend="http://127.0.0.1:8001/v1/",
-        model="m",
         ttft="lognormal:120:0.4",
         tps="80",
         tokens="const:64",
         seats="8",
         tool_latency="order_status=20,resolution=exp:50",
     )
-    options = read(words, environ={"OPENAI_API_KEY": "second", "AGENTDYNO_LLM_API_KEY": "first"})
+    options = read(words, environ={})
     plan, timing = options.plan, options.workload.timing
     assert (plan.rate, plan.duration_s, plan.warmup_s, plan.cooldown_s) == (200, 90, 0, 0.5)
     assert options.admission is None
-    assert (options.backend_url, options.model, options.api_key) == ("http://127.0.0.1:8001/v1", "m", "first")
     assert (timing.ttft_ms, timing.tokens_per_s, timing.answer_tokens) == ("lognormal:120:0.4", "const:80", "const:64")
     assert timing.max_num_seqs == 8
     assert timing.tool_latency_ms == {"order_status": "const:20", "resolution": "exp:50"}
     everywhere = read(Words(framework="bare", tool_latency="20"), environ={}).workload.timing.tool_latency_ms
     assert everywhere == dict.fromkeys(("order_status", "refund_policy", "resolution"), "const:20")
+
+
+def test_a_backend_of_the_users_own() -> None:
+    words = Words(framework="bare", backend="http://127.0.0.1:8001/v1/", model="m")
+    options = read(words, environ={"OPENAI_API_KEY": "second", "AGENTDYNO_LLM_API_KEY": "first"})
+    assert (options.backend_url, options.model, options.api_key) == ("http://127.0.0.1:8001/v1", "m", "first")
+
+
+@pytest.mark.parametrize(("name", "text"), [("ttft", "5"), ("tps", "80"), ("tokens", "64"), ("seats", "8")])
+def test_what_shapes_the_mock_is_refused_for_another_backend(name: str, text: str) -> None:
+    words = Words(framework="bare", backend="http://127.0.0.1:8001/v1", model="m", **{name: text})
+    with pytest.raises(OptionError, match=f"^{name.upper()} shape the mock LLM"):
+        read(words, environ={})
 
 
 @given(

@@ -40,7 +40,14 @@ class Metric:
 
 
 METRICS: tuple[Metric, ...] = (
-    Metric("goodput", "Goodput", "rps", Better.HIGHER, "goodput_rps", "Verified answers per second of the window."),
+    Metric(
+        "goodput",
+        "Goodput",
+        "rps",
+        Better.HIGHER,
+        "goodput_rps",
+        "Verified answers to the window's arrivals, per second of it.",
+    ),
     Metric(
         "cpu_per_request",
         "CPU per request",

@@ -21,6 +21,7 @@ LITTLE_TOLERANCE = 0.10
 LITTLE_FLOOR = 0.5  # mean requests in flight below which 10 % is within the reading error
 OVERLOAD_SHARE = 0.01
 NOISY_SHARE = 0.05
+CALIBRATION_RATIO_MAX = 1.25
 _NOTES = frozenset({Reason.OVERLOADED, Reason.FEW_SAMPLES, Reason.NOT_PINNED, Reason.NOISY, Reason.PROBES_LOST})
 
 
@@ -181,9 +182,11 @@ def _wire(data: RunData, load: Load) -> Iterator[Finding]:
         return
     served = stats.stages.get(Stage.MEASURE.letter, BackendStage())
     rows = data.requests.stage(Stage.MEASURE) & data.requests.outcome(Outcome.OK)
+    # The host's prompt bytes are of all calls it made, the backend's of those it answered well.
+    retried = bool(np.nansum(data.requests.numbers("retries")[rows]))
     for column, count in (
         ("llm_calls", served.calls),
-        ("prompt_bytes", served.prompt_bytes),
+        *(() if retried else (("prompt_bytes", served.prompt_bytes),)),
         ("prompt_tokens", served.prompt_tokens),
         ("completion_tokens", served.completion_tokens),
     ):
@@ -223,7 +226,18 @@ def _overload(load: Load) -> Iterator[Finding]:
 
 
 def _noise(data: RunData) -> Iterator[Finding]:
-    """The host is alone on its core; when it waits for it, somebody outside the run is on the machine."""
+    """The host is alone on its core; when it waits for it, somebody outside the run is on the machine. And the core
+    must be as fast after the run as before it.
+    """
+    before, after = (data.manifest.calibration.get(moment) for moment in ("before", "after"))
+    if before is not None and after is not None:
+        ratio = after.median_ms / before.median_ms
+        if not 1 / CALIBRATION_RATIO_MAX <= ratio <= CALIBRATION_RATIO_MAX:
+            text = (
+                f"The host's core took {ratio:.2f} times as long for the calibration loop after the run as before it: "
+                "the machine's speed changed."
+            )
+            yield Finding(Reason.NOISY, text)
     window_ns = data.window_ns()
     if data.resources is None or window_ns is None or data.manifest.cores.get("host") is None:
         return

@@ -48,7 +48,8 @@ class Usage(msgspec.Struct, frozen=True):
     """Work done for one request, counted at the host's LLM and tool borders.
 
     prompt_bytes: bodies sent to the LLM, summed. Token counts are as the backend reported them, None
-    when it reported none. retries: LLM calls answered with an error status or not at all.
+    when it reported none. retries: LLM calls that failed (an
+    error status, or no whole answer), each of which a framework may have made again.
     connections: opened to the LLM for this request, None when the border could not see them.
     """
 

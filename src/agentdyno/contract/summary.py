@@ -37,7 +37,8 @@ class StageCounts(msgspec.Struct, frozen=True):
 
 
 class Load(msgspec.Struct, frozen=True):
-    """The measured stage's arrivals. excluded: warm-up and cool-down, which no other figure includes.
+    """The measured stage's arrivals. excluded: warm-up and cool-down, whose
+    arrivals are in no other count and no latency.
 
     achieved_rate: (sent - 1) / (last send - first send). in_flight_max: sent and not yet done, at most, at one moment
     of the measurement window.

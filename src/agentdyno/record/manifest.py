@@ -28,6 +28,15 @@ class Status(StrEnum):
     FAILED = "failed"
 
 
+class Calibration(msgspec.Struct, frozen=True):
+    """A fixed amount of arithmetic, timed several times on one core, ms. spread: (max - min) / median."""
+
+    median_ms: float
+    min_ms: float
+    max_ms: float
+    spread: float
+
+
 class Machine(msgspec.Struct, frozen=True):
     """The machine, without anything that names it or its user."""
 
@@ -67,7 +76,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     environment: dict[str, Any]
     rig_environment: dict[str, Any]
     cores: dict[str, list[int] | None]
-    calibration: dict[str, Any] = {}
+    calibration: dict[str, Calibration] = {}
     run_queue_wait_ms: dict[str, float | None] = {}
     cold_start_ms: float | None = None
     first_answer_ms: float | None = None

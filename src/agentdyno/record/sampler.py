@@ -20,7 +20,7 @@ class Sample(msgspec.Struct, frozen=True):
     """One reading of one process of the run.
 
     look: which of the sampler's looks at all processes this is from; what has the same number belongs to one moment.
-    role: host, backend, generator, rig.
+    role: host, backend, generator, recorder, rig.
     """
 
     monotonic_ns: int

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from statistics import median
 
-import msgspec
+from agentdyno.record.manifest import Calibration
 
 _LOOP = 20_000
 _REPEATS = 15
@@ -39,13 +39,10 @@ def plan() -> CorePlan:
     return CorePlan(frozenset(cores[-1:]), frozenset(cores[:-1]))
 
 
-class Calibration(msgspec.Struct, frozen=True):
-    """A fixed amount of arithmetic, timed several times on one core, ms. spread: (max - min) / median."""
-
-    median_ms: float
-    min_ms: float
-    max_ms: float
-    spread: float
+def stay_on(cores: frozenset[int] | None) -> None:
+    """Keep this thread, and the threads it starts from now on, on those cores (None: where it is)."""
+    if cores is not None:
+        os.sched_setaffinity(0, cores)
 
 
 def calibrate(cores: frozenset[int] | None) -> Calibration:

@@ -118,6 +118,7 @@ def read(words: Words, environ: Mapping[str, str] = os.environ) -> BenchOptions:
     except ValueError as error:
         raise OptionError(f"RATE and DURATION: {error}") from error
     backend_url = _backend(_given(words.backend, MOCK))
+    _refuse_mock_timing(words, backend_url)
     key = next((environ[name] for name in API_KEY_VARIABLES if environ.get(name)), None)
     return BenchOptions(
         framework=words.framework,
@@ -183,6 +184,14 @@ def _backend(text: str) -> str | None:
     if not usable or any(c <= " " for c in text):
         raise OptionError(f"BACKEND={text!r} is neither `{MOCK}` nor an http(s) URL such as http://127.0.0.1:8001/v1.")
     return text.rstrip("/")
+
+
+def _refuse_mock_timing(words: Words, backend_url: str | None) -> None:
+    """What shapes the mock would be ignored by another backend, and yet change the workload's hash."""
+    given = {"TTFT": words.ttft, "TPS": words.tps, "TOKENS": words.tokens, "SEATS": words.seats}
+    named = [name for name, text in given.items() if text is not None]
+    if backend_url is not None and named:
+        raise OptionError(f"{', '.join(named)} shape the mock LLM; with BACKEND={backend_url} leave them out.")
 
 
 def _timing(words: Words) -> BackendTiming:

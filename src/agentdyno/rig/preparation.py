@@ -39,7 +39,11 @@ def first_manifest(
         admission=options.admission,
         expected_llm_calls=expected_llm_calls(options, variant),
         expected_tool_calls=SCENARIOS[options.plan.scenario].tool_calls,
-        backend={"kind": "mock" if options.backend_url is None else "openai", "model": options.model},
+        backend={
+            "kind": "mock" if options.backend_url is None else "openai",
+            "model": options.model,
+            "url": options.backend_url,
+        },
         machine=machine_facts(),
         environment=asdict(built),
         rig_environment={"lock_sha256": rig.lock_sha256, "python": rig.python},

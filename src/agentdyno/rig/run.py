@@ -119,6 +119,7 @@ class Run:
         self.folder.reserve()
         self.folder.write_json("manifest.json", manifest)
         self._refuse_changed_environment()
+        cores.stay_on(self._cores.rest)
         manifest.calibration["before"] = cores.calibrate(self._cores.host)
         with self._timed("start"):
             spans = self._start_recorder() if options.plan.trace_every else None
