@@ -35,6 +35,7 @@ def unwrapped(monkeypatch: pytest.MonkeyPatch) -> None:
         (aiohttp.ClientSession, "_request"),
         (aiohttp.ClientResponse, "release"),
         (aiohttp.ClientResponse, "close"),
+        (aiohttp.TCPConnector, "_create_connection"),
         (httpx.AsyncHTTPTransport, "handle_async_request"),
         (httpx2.AsyncHTTPTransport, "handle_async_request"),
     ):

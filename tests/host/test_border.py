@@ -282,7 +282,7 @@ async def test_a_call_that_is_still_open_is_closed_by_the_end_of_the_request(lib
         gate.set()
         assert await reading == (200, body)
     # What arrives afterwards does not rewrite the record.
-    assert (call.end_ns, call.error, call.wants_tools) == (trace.end_ns, "abandoned", None)
+    assert (call.end_ns, call.error, call.status, call.wants_tools) == (trace.end_ns, "abandoned", None, None)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -370,6 +370,48 @@ async def test_concurrent_requests_do_not_mix(library):
         assert [sizes[trace.traceparent(call.span_id)] for call in trace.llm_calls] == [
             call.prompt_bytes for call in trace.llm_calls
         ]
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+async def test_the_connections_that_a_request_opens_are_its_own(library):
+    async def calls(client: Client, url: str, together: int) -> None:
+        await asyncio.gather(*(client.post(url) for _ in range(together)))
+
+    async with FakeLlm() as llm, Client.of(library) as client:
+        border.install(llm.base_url)
+        opened = []
+        for together in (1, 1, 3, 3):
+            trace = open_trace(None)
+            await in_request(trace, calls(client, llm.url, together))
+            opened.append(trace.usage().connections)
+    assert opened == [1, 0, 2, 0]
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+async def test_a_connection_that_is_refused_was_not_opened(library):
+    with socket.socket() as placeholder:
+        placeholder.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{placeholder.getsockname()[1]}/v1"
+        border.install(url)
+        trace = open_trace(None)
+        async with Client.of(library) as client:
+            with pytest.raises(Exception, match=r"(?i)connect"):
+                await in_request(trace, client.post(url))
+    assert trace.usage().connections == 0
+
+
+async def test_a_client_that_asked_for_httpcores_events_still_gets_them():
+    seen = []
+
+    async def theirs(event: str, _: dict[str, object]) -> None:
+        seen.append(event)
+
+    async with FakeLlm() as llm, httpx.AsyncClient() as client:
+        border.install(llm.base_url)
+        trace = open_trace(None)
+        await in_request(trace, client.post(llm.url, content=b"{}", extensions={"trace": theirs}))
+    assert "connection.connect_tcp.complete" in seen
+    assert trace.usage().connections == 1
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

@@ -1,6 +1,7 @@
 """Every endpoint of the contract over a real socket: methods, statuses, headers and the shape of each problem."""
 
 import asyncio
+import gc
 import json
 
 import aiohttp
@@ -41,6 +42,7 @@ async def test_a_finished_request():
             "prompt_tokens": 0,
             "completion_tokens": 0,
             "retries": 0,
+            "connections": 0,
         },
     }
     for (_, _, made), call in zip(LINKS, answer.json()["tool_calls"], strict=True):
@@ -234,13 +236,14 @@ async def test_healthz_of_a_draining_host_is_a_503():
 async def test_metrics_and_probes():
     async with serving(Plain()) as served:
         await served.invoke()
+        gc.collect()
         metrics = await served.ask("GET", "/metrics")
         probes = await served.ask("GET", "/debug/probes")
     assert metrics.status == 200
     assert metrics.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     assert b'agentdyno_requests_total{framework="bare",outcome="ok"} 1.0\n' in metrics.body
     assert (probes.status, probes.headers["content-type"]) == (200, "application/json")
-    msgspec.json.decode(probes.body, type=ProbeReport)
+    assert msgspec.json.decode(probes.body, type=ProbeReport).gc
 
 
 async def test_a_timed_host_carries_no_heap_profiler():

@@ -47,7 +47,7 @@ async def test_a_sleeping_tool_in_a_task_of_its_own_stops_too():
 
     adapter.work = in_parallel
     async with serving(adapter, timing=SLOW_TOOLS) as served:
-        assert (await served.invoke(timeout_ms=20)).status == 504
+        assert (await served.invoke(timeout_ms=300)).status == 504
         for _ in range(5):
             await asyncio.sleep(0)
         assert not [task for task in asyncio.all_tasks() if "order_status" in repr(task)]
@@ -84,6 +84,19 @@ async def test_a_framework_that_swallows_its_cancellation_gets_its_504_and_no_mo
         ((trace, _),) = served.traces
         assert trace.tools == []
         assert counts(served.host) == {"timeout": 1, "in_flight": 0}
+
+
+async def test_what_is_over_is_over_while_its_504_is_still_being_sent():
+    adapter = Plain()
+    adapter.work = stubborn = Stubborn(lambda: adapter.tools["order_status"](ORDER))
+    host = make_host(adapter)
+    adapter.tools = {name: tool.function for name, tool in host._tools.items()}
+    exchange = Exchange(host, stuck_after=1)
+    exchange.give(request_body(timeout_ms=20))
+    await stubborn.ended.wait()
+    assert not exchange.task.done()
+    assert isinstance(stubborn.error, RequestOver)
+    exchange.task.cancel()
 
 
 async def test_a_504_does_not_wait_for_a_framework_that_never_ends():

@@ -2,11 +2,12 @@
 
 import re
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentdyno.contract.trace import LlmCall
+from agentdyno.contract.trace import LlmCall, RequestEvents
 from agentdyno.host.trace import RequestOver, RequestTrace, ToolRun, open_trace
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -125,8 +126,14 @@ def test_finish_closes_what_is_open_and_leaves_what_is_closed():
     done, open_run = trace.begin_tool("order_status", {}), trace.begin_tool("refund_policy", {})
     trace.end_tool(done, result="yes", error=None)
     done_ns = done.end_ns
+    planned, planning = trace.begin_planning(), trace.begin_planning()
+    trace.end_planning(planned)
+    planned_ns = planned.end_ns
     trace.finish()
     assert trace.end_ns is not None
+    assert (planned.end_ns, planning.end_ns) == (planned_ns, trace.end_ns)
+    trace.end_planning(planning)
+    assert planning.end_ns == trace.end_ns
     assert (ended.end_ns, ended.error) == (77, None)
     assert (open_call.end_ns, open_call.error) == (trace.end_ns, "abandoned")
     assert (done.end_ns, done.error) == (done_ns, None)
@@ -150,8 +157,9 @@ def test_calls_for_a_request_that_is_over_are_refused_with_a_sentence(end):
         trace.begin_llm(0)
     with pytest.raises(RequestOver, match=r"tried to call the tool resolution for a request that is already over\."):
         trace.begin_tool("resolution", {})
-    assert not trace.llm_calls
-    assert not trace.tools
+    with pytest.raises(RequestOver, match=r"tried to plan for a request that is already over\."):
+        trace.begin_planning()
+    assert (trace.llm_calls, trace.tools, trace.plannings) == ([], [], [])
 
 
 def test_the_listener_hears_calls_and_results_until_the_request_is_over():
@@ -166,3 +174,27 @@ def test_the_listener_hears_calls_and_results_until_the_request_is_over():
         ("tool_call", "refund_policy"),
         ("tool_result", "order_status"),
     ]
+
+
+def test_connections_are_summed_and_unknown_when_one_call_could_not_tell():
+    trace = open_trace(None)
+    trace.llm_calls += [LlmCall(1, 2, connections=1), LlmCall(1, 2, connections=0), LlmCall(1, 2, connections=2)]
+    assert trace.usage().connections == 3
+    trace.llm_calls.append(LlmCall(1, 2))
+    assert trace.usage().connections is None
+
+
+def test_the_record_of_a_finished_request_survives_the_wire():
+    trace = open_trace(f"00-{TRACE}-{PARENT}-01")
+    call = trace.begin_llm(5)
+    trace.end_tool(trace.begin_tool("order_status", {"reference": "x"}), result=None, error="refused")
+    trace.begin_planning()
+    trace.finish()
+    record = trace.events("timeout")
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(record), type=RequestEvents) == record
+    assert (record.trace_id.hex(), record.parent_span_id, record.span_id) == (TRACE, int(PARENT, 16), trace.span_id)
+    assert (record.start_ns, record.end_ns, record.outcome) == (trace.start_ns, trace.end_ns, "timeout")
+    assert record.llm_calls == [call]
+    (tool,) = record.tools
+    assert (tool.name, tool.error) == ("order_status", "refused")
+    assert record.plannings == [(trace.plannings[0].start_ns, trace.end_ns)]

@@ -58,6 +58,8 @@ class Observer:
 
     def begin(self, status: int, content_type: str, content_encoding: str) -> None:
         """The answer's head is there. content_encoding: of the bytes that will be fed, "" when they are plain."""
+        if self.call.end_ns is not None:  # the request ended while the call was under way
+            return
         self.call.status = status
         self.call.streamed = content_type.startswith("text/event-stream")
         self._encoding = content_encoding.strip().lower()
