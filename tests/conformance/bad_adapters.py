@@ -81,7 +81,7 @@ BAD = {
     "calls-the-llm-past-the-border": Bad(
         DECLARED,
         "some go through an HTTP client that the border does not wrap",
-        """
+        r"""
         async def invoke(self, request):
             body = self.body(*self.begin(request))
             where = urllib.parse.urlsplit(self.url)
