@@ -58,6 +58,7 @@ def answered(record: RequestRecord, number: int) -> RequestRecord:
         prompt_tokens=2000 + 10 * (number % 2),
         completion_tokens=120,
         retries=0,
+        connections=number % 2,
     )
 
 

@@ -94,7 +94,7 @@ def test_collections_and_loop_lag_are_those_of_the_window(golden: Summary) -> No
 
 
 def test_ledger_holds_means_per_answer(golden: Summary) -> None:
-    assert golden.ledger == Ledger(4.0, 2005.0, 120.0, 9050.0, 3.0, 0.0)
+    assert golden.ledger == Ledger(4.0, 2005.0, 120.0, 9050.0, 3.0, 0.0, 0.5)
 
 
 def test_generator(golden: Summary) -> None:

@@ -137,4 +137,4 @@ async def test_planning_is_marked_on_its_request_and_free_outside_one():
 
     await in_request(trace, plan())
     assert len(trace.plannings) == 2
-    assert all(trace.start_ns <= start <= end for start, end in trace.plannings)
+    assert all(trace.start_ns <= start <= end for start, end in ((p.start_ns, p.end_ns) for p in trace.plannings))

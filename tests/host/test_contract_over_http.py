@@ -41,6 +41,7 @@ async def test_a_finished_request():
             "prompt_tokens": 0,
             "completion_tokens": 0,
             "retries": 0,
+            "connections": 0,
         },
     }
     for (_, _, made), call in zip(LINKS, answer.json()["tool_calls"], strict=True):
