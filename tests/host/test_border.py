@@ -435,6 +435,6 @@ async def test_a_connection_that_cannot_be_opened_is_none(library):
             port = free.getsockname()[1]
         border.install(f"http://127.0.0.1:{port}/v1")
         trace = open_trace(None)
-        with pytest.raises(Exception, match="."):
+        with pytest.raises(Exception, match=r"."):
             await in_request(trace, client.post(f"http://127.0.0.1:{port}/v1/chat/completions"))
     assert only_call(trace).connections == 0
