@@ -33,6 +33,7 @@ def unwrapped(monkeypatch: pytest.MonkeyPatch) -> None:
     """The HTTP clients as their libraries made them, before and after the test."""
     for owner, name in (
         (aiohttp.ClientSession, "_request"),
+        (aiohttp.TCPConnector, "_create_connection"),
         (aiohttp.ClientResponse, "release"),
         (aiohttp.ClientResponse, "close"),
         (aiohttp.TCPConnector, "_create_connection"),

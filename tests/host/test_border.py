@@ -428,3 +428,55 @@ async def test_a_call_for_a_request_that_is_over_never_leaves(library):
 
 async def test_every_installed_client_library_is_wrapped():
     assert border.install("http://127.0.0.1:1/v1") == ["aiohttp", "httpx", "httpx2"]
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+async def test_a_connection_is_counted_where_it_is_opened_and_not_where_it_is_reused(library):
+    async with FakeLlm(Reply([whole(tools=True)])) as llm, Client.of(library) as client:
+        border.install(llm.base_url)
+        trace = open_trace(None)
+        for _ in range(3):
+            await in_request(trace, client.post(llm.url))
+        assert [call.connections for call in trace.llm_calls] == [1, 0, 0]
+        assert trace.usage().connections == 1
+        other = open_trace(None)
+        await in_request(other, at_once(client, llm.url, 3))
+    # One is there; the other two calls, at the same time, need one each.
+    assert sorted(call.connections for call in other.llm_calls) == [0, 1, 1]
+
+
+async def at_once(client: Client, url: str, count: int) -> None:
+    await asyncio.gather(*(client.post(url) for _ in range(count)))
+
+
+@pytest.mark.parametrize("library", ["httpx", "httpx2"])
+async def test_a_trace_extension_of_the_clients_own_still_gets_every_event(library):
+    module = {"httpx": httpx, "httpx2": httpx2}[library]
+    seen: list[str] = []
+
+    async def theirs(event: str, info: dict[str, object]) -> None:
+        seen.append(event)
+
+    async with FakeLlm(Reply([whole(tools=True)])) as llm, module.AsyncClient() as client:
+        border.install(llm.base_url)
+        trace = open_trace(None)
+
+        async def ask() -> None:
+            await client.post(llm.url, content=b"{}", extensions={"trace": theirs})
+
+        await in_request(trace, ask())
+    assert only_call(trace).connections == 1
+    assert "connection.connect_tcp.complete" in seen
+    assert "http11.receive_response_body.complete" in seen
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+async def test_a_connection_that_cannot_be_opened_is_none(library):
+    async with Client.of(library) as client:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        border.install(f"http://127.0.0.1:{port}/v1")
+        trace = open_trace(None)
+        with pytest.raises(Exception, match=r"."):
+            await in_request(trace, client.post(f"http://127.0.0.1:{port}/v1/chat/completions"))
+    assert only_call(trace).connections == 0

@@ -68,8 +68,10 @@ class Recorder:
         A frame that is too long or cut, or a disk that is full, ends the connection, counted; the sender may come
         again with what was not acknowledged.
         """
+        head = b""
         try:
             while True:
+                head = b""
                 head = await reader.readexactly(FRAME_HEAD_BYTES)
                 size = int.from_bytes(head, "big")
                 if size > MAX_FRAME_BYTES:
@@ -77,7 +79,7 @@ class Recorder:
                 self._keep_raw(await reader.readexactly(size))
                 writer.write(ACKNOWLEDGED)
         except asyncio.IncompleteReadError as error:
-            if error.partial:
+            if error.partial or head:
                 self.ledger.broken_connections += 1
         except (ValueError, ConnectionError) as error:
             self.ledger.broken_connections += 1
@@ -131,11 +133,11 @@ def otlp_application(recorder: Recorder) -> web.Application:
     """`POST /v1/traces` and `GET /healthz`."""
     app = web.Application(client_max_size=MAX_OTLP_BYTES)
     app.router.add_post("/v1/traces", recorder.otlp.on_request)
-    app.router.add_get("/healthz", lambda _: _ok())
+    app.router.add_get("/healthz", _healthy)
     return app
 
 
-async def _ok() -> web.Response:
+async def _healthy(_: web.Request) -> web.Response:
     return web.json_response({"status": "ready"})
 
 
