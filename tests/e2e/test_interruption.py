@@ -48,9 +48,12 @@ def test_in_warm_up(benches: Benches) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_while_measuring(benches: Benches, number: signal.Signals) -> None:
+    """With two workers; and twice, with different signals."""
     bench = benches.start("bare", *LONG, "--workers", "2" if number is signal.SIGINT else "1")
     bench.stage("measure")
     bench.interrupt(number)
+    if number is signal.SIGTERM:
+        bench.interrupt(signal.SIGINT)
     ended = bench.end()
     check_interrupted(ended)
     ended.check_conserved()
@@ -73,16 +76,6 @@ def test_while_ending_and_more_than_once(benches: Benches) -> None:
     check_interrupted(ended)
     assert ended.summary["load"]["ok"] == 20
     assert "Already ending: the children are being stopped and the folder written." in ended.err
-
-
-def test_twice_while_measuring(benches: Benches) -> None:
-    bench = benches.start("bare", *LONG)
-    bench.stage("measure")
-    bench.interrupt(signal.SIGINT)
-    bench.interrupt(signal.SIGTERM)
-    ended = bench.end()
-    check_interrupted(ended)
-    assert ended.summary["load"]["ok"] > 0
 
 
 def test_before_there_is_a_run(benches: Benches) -> None:

@@ -39,6 +39,10 @@ class AlwaysFails(control.Bare):
 
 
 class FailsAfterTheFirst(control.Bare):
+    async def start(self, llm, tools, system_prompt):
+        await super().start(llm, tools, system_prompt)
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])  # noqa: ASYNC220 - it starts at once
+
     async def invoke(self, request):
         if self.__dict__.setdefault("first", request) is request:
             return await super().invoke(request)
@@ -54,9 +58,3 @@ class WrongToken(control.Bare):
 class Hangs(control.Bare):
     async def invoke(self, request):
         await asyncio.Event().wait()
-
-
-class LeavesAChild(control.Bare):
-    async def start(self, llm, tools, system_prompt):
-        await super().start(llm, tools, system_prompt)
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])  # noqa: ASYNC220 - it starts at once
