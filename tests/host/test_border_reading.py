@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentdyno.contract.trace import LlmCall
-from agentdyno.host.border import Observer, Origin, planning
+from agentdyno.host.border import planning
+from agentdyno.host.observer import Observer, Origin
 from agentdyno.host.trace import now_ns, open_trace
 from tests.host.context import in_request
 from tests.host.fake_llm import events, whole

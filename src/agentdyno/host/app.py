@@ -17,6 +17,7 @@ from agentdyno import __version__
 from agentdyno.contract.adapter import Adapter, ChangesTools, KeepsSessions, LlmEndpoint, Streams, Tool
 from agentdyno.contract.invoke import INVOKE_PATH, PROBLEM_TYPE, InvokeRequest, Problem
 from agentdyno.emit.sender import Sender
+from agentdyno.host.border import Border
 from agentdyno.host.invocation import Invocation, describe, report
 from agentdyno.host.metrics import CONTENT_TYPE, HostMetrics
 from agentdyno.host.probes import Probes
@@ -42,7 +43,8 @@ _REJECTED_HEADERS = [*_PROBLEM, (b"retry-after", b"1")]
 class Host:
     """Serves one adapter.
 
-    spans: where finished requests that are traced are sent. on_trace: told of every finished request and its outcome.
+    border: told whenever something may have been imported. spans: where finished requests that are traced are sent.
+    on_trace: told of every finished request and its outcome.
     admission: how many requests may be in flight; beyond it a cheap 429 (None: no limit, which shows the collapse).
     probing: whether the probes run; only the self-check, which measures what they cost, switches them off.
     """
@@ -57,6 +59,7 @@ class Host:
         framework: str,
         admission: int | None,
         metrics: HostMetrics,
+        border: Border | None = None,
         spans: Sender | None = None,
         on_trace: Callable[[RequestTrace, str], None] | None = None,
         probing: bool = True,
@@ -71,6 +74,7 @@ class Host:
         self._admission = admission
         self._in_flight = 0
         self._draining = False
+        self._border = border
         self._spans = spans
         self._on_trace = on_trace
         self._probing = probing
@@ -92,6 +96,7 @@ class Host:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 await self.adapter.start(self._llm, list(self._tools.values()), self._system_prompt)
+                self._refresh_border()
                 if self._probing:
                     self.probes.start()
                 if self._spans is not None:
@@ -143,7 +148,12 @@ class Host:
             trace.finish()
             self._account(trace, outcome)
 
+    def _refresh_border(self) -> None:
+        if self._border is not None:
+            self._border.refresh()
+
     def _account(self, trace: RequestTrace, outcome: str) -> None:
+        self._refresh_border()
         good = sum(call.ok for call in trace.llm_calls)
         self.metrics.llm_ok.inc(good)
         self.metrics.llm_failed.inc(len(trace.llm_calls) - good)

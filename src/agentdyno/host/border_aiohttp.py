@@ -9,7 +9,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from agentdyno.host.border import SENDING, Observer, Origin
+from agentdyno.host.observer import SENDING, Observer, Origin
 from agentdyno.host.trace import CURRENT
 
 _Read = TypeVar("_Read")
@@ -99,7 +99,7 @@ class ObservedContent:
             yield data, end_of_chunk
 
 
-def install(origin: Origin) -> None:
+def install(library: str, origin: Origin) -> None:
     """Wrap aiohttp.ClientSession's one method through which all its requests go, and how a response is let go."""
     original = aiohttp.ClientSession._request
     counted = _count_connections()

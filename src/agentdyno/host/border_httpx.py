@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from agentdyno.contract.trace import LlmCall
-from agentdyno.host.border import Observer, Origin
+from agentdyno.host.observer import Observer, Origin
 from agentdyno.host.trace import CURRENT
 
 _OPENED = ("connection.connect_tcp.complete", "connection.connect_unix_socket.complete")

@@ -45,9 +45,10 @@ def main(argv: list[str] | None = None) -> int:
         key = key_from_environment(os.environ)
         if options.offline:
             offline.refuse_all_but_loopback()
-        border.install(options.llm)
+        llm_border = border.install(options.llm)
         adapter = load_adapter(folder.path, variant)
-        host = _host(options, variant, adapter, workload, key)
+        llm_border.refresh()
+        host = _host(options, variant, adapter, workload, key, llm_border)
         listener = _listen(options)
     except (AdapterError, ProofError, msgspec.MsgspecError, ValueError) as error:
         sys.stderr.write(f"The host cannot start: {error}\n")
@@ -91,7 +92,14 @@ def _own_fault(what: str) -> Iterator[None]:
         raise AdapterError(f"{what}: {type(error).__name__}: {error}") from error
 
 
-def _host(options: argparse.Namespace, variant: Variant, adapter: Adapter, workload: Workload, key: bytes) -> Host:
+def _host(
+    options: argparse.Namespace,
+    variant: Variant,
+    adapter: Adapter,
+    workload: Workload,
+    key: bytes,
+    llm_border: border.Border,
+) -> Host:
     from agentdyno.host.app import Host
     from agentdyno.host.metrics import HostMetrics
     from agentdyno.host.tools import build_tools
@@ -115,6 +123,7 @@ def _host(options: argparse.Namespace, variant: Variant, adapter: Adapter, workl
         framework=variant.name,
         admission=options.admission,
         metrics=metrics,
+        border=llm_border,
         spans=None if options.spans is None else Sender(parse_address(options.spans), Service.HOST),
         probing=not options.no_probes,
     )
