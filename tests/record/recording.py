@@ -42,10 +42,8 @@ def request(number: int = 0, **fields: Any) -> RequestEvents:
     """A chain: plan, tool, plan, tool, plan, tool, reflect, each of 10 ns with 1 ns between."""
     base = 1000 * number
     calls = [
-        LlmCall(
-            100 + i, base + 22 * i + 10, 1000, 200, base + 22 * i + 15, base + 22 * i + 20, False, i < 3, 50, 9, "m"
-        )
-        for i in range(4)
+        LlmCall(100 + i, at + 10, 1000, 200, at + 15, at + 20, False, i < 3, 50, 9, "m")
+        for i, at in enumerate(range(base, base + 88, 22))
     ]
     names = ("order_status", "refund_policy", "resolution")
     tools = [ToolSpan(200 + i, names[i], base + 22 * i + 21, base + 22 * i + 31, None) for i in range(3)]

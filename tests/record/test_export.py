@@ -1,4 +1,4 @@
-"""The export: through OpenTelemetry's own exporter to a real receiver, and to endpoints that refuse, stall or are gone."""
+"""The export: through OpenTelemetry's own exporter to a real receiver, and to one that refuses, stalls or is gone."""
 
 import asyncio
 import json

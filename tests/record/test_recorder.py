@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.request
 import zlib
+from itertools import pairwise
 from pathlib import Path
 
 import aiohttp
@@ -59,7 +60,7 @@ def test_frames_cut_at_any_byte_are_kept_whole(tmp_path_factory: pytest.TempPath
 
     async def trial() -> None:
         async with recording(folder) as live:
-            pieces = [sent[a:b] for a, b in zip(places, places[1:], strict=False)]
+            pieces = [sent[a:b] for a, b in pairwise(places)]
             assert await live.send(*pieces) == ACKNOWLEDGED * 3
 
     run(trial())
@@ -271,9 +272,9 @@ def test_the_spans_of_opentelemetrys_own_exporter_arrive_whole(tmp_path: Path, c
         provider = TracerProvider(resource=Resource({"service.name": "some-framework"}))
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=url, compression=compression)))
         tracer = provider.get_tracer("its.scope")
-        with tracer.start_as_current_span("outer", attributes={"text": "é", "n": 3, "list": ["a", "b"], "ok": True}):
-            with pytest.raises(KeyError), tracer.start_as_current_span("inner"):
-                raise KeyError("gone")
+        outer = tracer.start_as_current_span("outer", attributes={"text": "é", "n": 3, "list": ["a", "b"], "ok": True})
+        with outer, pytest.raises(KeyError), tracer.start_as_current_span("inner"):
+            raise KeyError("gone")
         provider.shutdown()
 
     async def trial() -> None:

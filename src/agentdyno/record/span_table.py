@@ -56,12 +56,13 @@ class SpanReader:
 
     def tables(self, requests: pa.Table, t0_monotonic_ns: int | None) -> Iterator[pa.Table]:
         """All spans of the run, some thousands at a time. requests: for the generator's own spans."""
-        yield from map(_table, _chunks(self._recorded()))
+        yield from map(_table, _chunks(self.recorded()))
         yield from map(_table, _chunks(self._native()))
         if t0_monotonic_ns is not None:
             yield client_table(requests, t0_monotonic_ns)
 
-    def _recorded(self) -> Iterator[Span]:
+    def recorded(self) -> Iterator[Span]:
+        """The spans of the raw records, of what there is by now."""
         file = self._raw / RAW_FILE
         content = file.read_bytes() if file.exists() else b""
         clocks = _clocks(content)

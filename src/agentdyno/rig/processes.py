@@ -212,13 +212,20 @@ def answers(url: str, timeout_s: float) -> bool:
     return True
 
 
-def fetch(url: str, timeout_s: float, *, method: str = "GET", body: bytes | None = None) -> bytes:
-    """The body of an answer with a status of 2xx.
+def fetch(
+    url: str,
+    timeout_s: float,
+    *,
+    method: str = "GET",
+    body: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> bytes:
+    """The body of an answer with a status of 2xx. headers: more of them.
 
     Raises OSError when there is none; urllib's HTTPError, which is one, for another status.
     """
-    headers = {"content-type": "application/json"} if body is not None else {}
-    request = urllib.request.Request(url, data=body, method=method, headers=headers)
+    content_type = {"content-type": "application/json"} if body is not None else {}
+    request = urllib.request.Request(url, data=body, method=method, headers={**content_type, **(headers or {})})
     try:
         with _direct.open(request, timeout=timeout_s) as response:
             content: bytes = response.read()
