@@ -147,6 +147,23 @@ def check_the_rig(
     return selfcheck(only, quick=quick, out=out)
 
 
+@app.command(
+    "trace",
+    epilog="Examples:\n\n"
+    "- `agentdyno trace runs/20260102T030405Z-bare-1a2b3c`\n"
+    "- `agentdyno trace 20260102 --slowest 5`: by the beginning of its name, with five waterfalls",
+)
+def show_trace(
+    run: Annotated[str, typer.Argument(help="A run folder, or the beginning of its name under runs/.")],
+    slowest: Annotated[int, typer.Option(min=0, help="So many waterfalls of the slowest requests.")] = 0,
+    runs: Annotated[Path, typer.Option(help="Where run folders are.")] = Path("runs"),
+) -> int:
+    """Where the time of a run's requests went: phases, LLM wait apart from the framework, critical path."""
+    from agentdyno.report.trace import show_trace as show
+
+    return show(run, slowest=slowest, runs=runs)
+
+
 @app.command("verify")
 def verify_adapter(
     name: Annotated[str, typer.Argument(help="A framework, as `list` shows it.")],

@@ -1,7 +1,8 @@
-"""The shape of each adapter's trace, from its real host: a chain, three tools at once, a failure, a caller that leaves."""
+"""The shape of each adapter's trace, from its real host: a chain, three tools at once, a caller that leaves."""
 
 import socket
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -61,7 +62,7 @@ def test_a_chain(chain: Subject) -> None:
     names = ("order_status", "refund_policy", "resolution")
     assert [tool.name for tool in tools] == [f"execute_tool {name}" for name in names]
     # Each tool after the plan that asked for it, and before the next.
-    assert all(before.end_ns <= after.start_ns for before, after in zip(tools, tools[1:], strict=False))
+    assert all(before.end_ns <= after.start_ns for before, after in pairwise(tools))
     root, took = phases_of(traced.spans)
     assert sum(took.values()) == root.end_ns - root.start_ns
     assert min(took[phase] for phase in (Phase.PARSE, Phase.PLAN, Phase.TOOL, Phase.REFLECT, Phase.RESPOND)) > 0

@@ -1,10 +1,11 @@
-"""Phase times and the span ledger of one run, from spans.parquet."""
+"""Phase times, time split, critical path and the span ledger of one run, from spans.parquet."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -12,52 +13,64 @@ import pyarrow.compute as pc
 
 from agentdyno.analysis.percentiles import Samples, percentile
 from agentdyno.analysis.run_data import RunData
+from agentdyno.analysis.traces import Share, TracedRequest, critical_path, of_kinds, time_split, traced_requests
 from agentdyno.contract.phases import Phase, Stretch, tile
 from agentdyno.contract.run import Outcome
-from agentdyno.contract.summary import PhaseTime, SpanLedger
+from agentdyno.contract.summary import CriticalPath, PhaseTime, SpanLedger
+from agentdyno.contract.summary import Step as SummaryStep
+from agentdyno.record.spans import SpanKind
 
 NS_PER_MS = 1e6
-_TILED = ("chat", "tool", "planning")
-_COUNTED = ("request", "chat", "tool")
-_WITH_PARENT = (*_COUNTED, "served", "planning", "derived")
+_COUNTED = (SpanKind.REQUEST, SpanKind.CHAT, SpanKind.TOOL)
+_WITH_PARENT = (*_COUNTED, SpanKind.SERVED, SpanKind.PLANNING, SpanKind.DERIVED)
+_Part = TypeVar("_Part", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseTable:
-    """Per request: how long each phase took, ms, and the whole. Rows in the order of trace_ids."""
+    """Per traced and verified request of the measured stage: the phases, the time split, and the whole, in ms."""
 
-    trace_ids: list[str]
+    requests: list[TracedRequest]
     phases_ms: dict[Phase, Samples]
+    split_ms: dict[Share, Samples]
     total_ms: Samples
 
 
 def phase_table(data: RunData) -> PhaseTable | None:
-    """Of the measured stage's traced and verified requests; None when the run has no spans."""
-    if data.spans is None or data.requests is None:
+    """None when not one request is traced."""
+    requests = traced_requests(data)
+    if not requests:
         return None
-    wanted = measured_traces(data)
-    rows = data.spans.filter(pc.is_in(data.spans["trace_id"], pa.array(wanted, pa.string())))
-    stretches: dict[str, list[Stretch]] = defaultdict(list)
-    for trace_id, phase, start_ns, end_ns in _columns(rows.filter(_kinds(rows, _TILED)), "phase"):
-        stretches[trace_id].append(Stretch(Phase(phase), start_ns, end_ns))
-    trace_ids: list[str] = []
-    tiles: list[dict[Phase, int]] = []
-    for trace_id, _, start_ns, end_ns in _columns(rows.filter(_kinds(rows, ("request",))), "phase"):
-        trace_ids.append(trace_id)
-        tiles.append(tile(start_ns, end_ns, stretches[trace_id]))
-    by_phase = {p: np.array([t[p] for t in tiles], dtype=np.float64) / NS_PER_MS for p in Phase}
-    return PhaseTable(trace_ids, by_phase, np.sum(list(by_phase.values()), axis=0))
+    tiles = [
+        tile(r.start_ns, r.end_ns, [Stretch(e.phase, e.start_ns, e.end_ns) for e in r.events if e.phase is not None])
+        for r in requests
+    ]
+    phases_ms = _samples(Phase, tiles)
+    split_ms = _samples(Share, [time_split(request) for request in requests])
+    return PhaseTable(requests, phases_ms, split_ms, np.sum(list(phases_ms.values()), axis=0))
+
+
+def _samples(parts: type[_Part], each: Sequence[Mapping[_Part, int]]) -> dict[_Part, Samples]:
+    return {part: np.array([one[part] for one in each], dtype=np.float64) / NS_PER_MS for part in parts}  # type: ignore[attr-defined]
 
 
 def phase_times(table: PhaseTable | None) -> dict[str, PhaseTime | None]:
     """Percentiles, mean and share of each phase; all None without traces."""
-    if table is None or not table.trace_ids:
+    if table is None:
         return {phase.value: None for phase in Phase}
-    whole = float(table.total_ms.sum())
-    return {phase.value: _time(table.phases_ms[phase], whole) for phase in Phase}
+    return {phase.value: time_of(table.phases_ms[phase], table) for phase in Phase}
 
 
-def _time(samples: Samples, whole_ms: float) -> PhaseTime:
+def split_times(table: PhaseTable | None) -> dict[str, PhaseTime | None]:
+    """The same of what the time went into."""
+    if table is None:
+        return {share.value: None for share in Share}
+    return {share.value: time_of(table.split_ms[share], table) for share in Share}
+
+
+def time_of(samples: Samples, table: PhaseTable) -> PhaseTime:
+    """Of one part of the requests' time, or of the whole."""
+    whole_ms = float(table.total_ms.sum())
     return PhaseTime(
         p50=percentile(samples, 0.50),
         p90=percentile(samples, 0.90),
@@ -68,11 +81,17 @@ def _time(samples: Samples, whole_ms: float) -> PhaseTime:
     )
 
 
-def measured_traces(data: RunData) -> list[str]:
-    """Trace ids of the measured stage's traced and verified requests."""
-    if data.requests is None:
-        return []
-    return data.requests.trace_ids(Outcome.OK)
+def usual_path(table: PhaseTable | None) -> CriticalPath | None:
+    """The critical path that most requests took, with the mean time of each of its steps."""
+    if table is None:
+        return None
+    paths = [critical_path(request) for request in table.requests]
+    names = [tuple(step.name for step in path) for path in paths]
+    usual, count = Counter(names).most_common(1)[0]
+    of_these = [path for path, its_names in zip(paths, names, strict=True) if its_names == usual]
+    means = np.array([[step.took_ns for step in path] for path in of_these], dtype=np.float64).mean(axis=0) / NS_PER_MS
+    steps = tuple(SummaryStep(name, float(mean)) for name, mean in zip(usual, means, strict=True))
+    return CriticalPath(requests=count, of_requests=len(paths), steps=steps)
 
 
 def span_ledger(data: RunData) -> SpanLedger:
@@ -85,14 +104,15 @@ def span_ledger(data: RunData) -> SpanLedger:
     if data.spans is None or data.requests is None:
         return SpanLedger()
     spans = data.spans
-    own = spans.filter(pc.is_in(spans["trace_id"], pa.array(measured_traces(data), pa.string())))
-    counted = own.filter(_kinds(own, _COUNTED))
+    wanted = pa.array(data.requests.trace_ids(Outcome.OK), pa.string())
+    own = spans.filter(pc.is_in(spans["trace_id"], wanted))
+    counted = own.filter(of_kinds(own, _COUNTED))
     received = int(pc.count_distinct(counted["span_id"]).as_py())
     served = data.backend is not None and data.backend.stats is not None
     if served:
-        calls = counted.filter(_kinds(counted, ("chat",)))
+        calls = counted.filter(of_kinds(counted, (SpanKind.CHAT,)))
         good = calls.filter(pc.is_null(calls["error"]))["span_id"]
-        answers = own.filter(_kinds(own, ("served",)))
+        answers = own.filter(of_kinds(own, (SpanKind.SERVED,)))
         answered = answers.filter(pc.is_in(answers["parent_span_id"], good.combine_chunks()))
         received += int(pc.count_distinct(answered["parent_span_id"]).as_py())
     return SpanLedger(
@@ -104,15 +124,6 @@ def span_ledger(data: RunData) -> SpanLedger:
 
 
 def _orphans(spans: pa.Table) -> int:
-    children = spans.filter(pc.and_(_kinds(spans, _WITH_PARENT), pc.is_valid(spans["parent_span_id"])))
+    children = spans.filter(pc.and_(of_kinds(spans, _WITH_PARENT), pc.is_valid(spans["parent_span_id"])))
     there: int = int(pc.sum(pc.is_in(children["parent_span_id"], spans["span_id"])).as_py() or 0)
     return int(children.num_rows) - there
-
-
-def _kinds(spans: pa.Table, kinds: tuple[str, ...]) -> pa.ChunkedArray:
-    return pc.is_in(spans["kind"], pa.array(kinds))
-
-
-def _columns(rows: pa.Table, extra: str) -> Iterator[tuple[str, str, int, int]]:
-    names = ("trace_id", extra, "start_monotonic_ns", "end_monotonic_ns")
-    return zip(*(rows[name].to_pylist() for name in names), strict=True)

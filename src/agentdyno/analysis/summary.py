@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentdyno.analysis import figures
-from agentdyno.analysis.phases import phase_table, phase_times, span_ledger
+from agentdyno.analysis.phases import phase_table, phase_times, span_ledger, split_times, usual_path
 from agentdyno.analysis.run_data import RunData
 from agentdyno.analysis.verdict import generator, is_overloaded, verdict
 from agentdyno.contract.summary import Ledger, Summary
@@ -16,7 +16,8 @@ def summarise(data: RunData) -> Summary:
     load = figures.load(requests, manifest.plan.rate, data.window()) if requests is not None and counted else None
     latencies = figures.latencies(requests) if requests is not None and counted else None
     ledger = figures.ledger(requests, data.backend) if requests is not None and counted else Ledger()
-    phases = phase_times(phase_table(data))
+    traces = phase_table(data)
+    phases = phase_times(traces)
     spans = span_ledger(data)
     claimed = any(phase is not None for phase in phases.values())
     return Summary(
@@ -34,6 +35,8 @@ def summarise(data: RunData) -> Summary:
         gc=figures.gc(data),
         loop_lag_ms=figures.loop_lag(data),
         phases_ms=phases,
+        time_split_ms=split_times(traces),
+        critical_path=usual_path(traces),
         ledger=ledger,
         spans=spans,
         generator=generator(data, load),

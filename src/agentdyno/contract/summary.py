@@ -120,6 +120,21 @@ class PhaseTime(msgspec.Struct, frozen=True):
     share: float | None = None
 
 
+class Step(msgspec.Struct, frozen=True):
+    """A step of the critical path: an event's name, or the phase between two; its mean time, ms."""
+
+    name: str
+    mean: float
+
+
+class CriticalPath(msgspec.Struct, frozen=True):
+    """The sequence of steps that most traced requests waited for. requests: how many took it, of so many."""
+
+    requests: int
+    of_requests: int
+    steps: tuple[Step, ...]
+
+
 class Ledger(msgspec.Struct, frozen=True):
     """The same-work ledger: means per verified request, counted at the host's borders.
 
@@ -155,7 +170,8 @@ class Generator(msgspec.Struct, frozen=True):
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """One run. cpu_ms_per_request: the host process tree's CPU over the measurement window, divided by the
     verified answers finished in it. goodput_rps: verified answers to the window's arrivals, per second of it.
-    cold_start_ms: from the spawn of the host to its first ready answer.
+    cold_start_ms: from the spawn of the host to its first ready answer. time_split_ms: what the requests' time went
+    into: llm_wait (the backend served), llm_client (in a call, but not in the backend), tool, framework.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -173,6 +189,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     gc: Gc
     loop_lag_ms: LoopLag
     phases_ms: dict[str, PhaseTime | None]
+    time_split_ms: dict[str, PhaseTime | None] = {}
+    critical_path: CriticalPath | None = None
     ledger: Ledger
     spans: SpanLedger
     generator: Generator

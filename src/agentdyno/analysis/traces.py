@@ -1,0 +1,151 @@
+"""The traced requests of a run and what happened in each: phases, time split and critical path are made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import pairwise
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from agentdyno.analysis.run_data import RunData
+from agentdyno.contract.phases import Phase
+from agentdyno.contract.run import Outcome
+from agentdyno.record.spans import SpanKind
+
+_INNER = (SpanKind.CHAT, SpanKind.TOOL, SpanKind.PLANNING)
+_READ = (SpanKind.REQUEST, SpanKind.SERVED, *_INNER)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A call or a stretch of planning within a request; ns on the run's clock."""
+
+    kind: SpanKind
+    name: str
+    phase: Phase | None
+    start_ns: int
+    end_ns: int
+
+    @property
+    def title(self) -> str:
+        """The phase, and the name where that says more."""
+        if self.phase is None or self.phase.value == self.name:
+            return self.name
+        return f"{self.phase.value}: {self.name}"
+
+
+@dataclass(slots=True)
+class TracedRequest:
+    """One request as its spans show it. events: chat, tool and planning. served: by the backend, within chat."""
+
+    trace_id: str
+    start_ns: int
+    end_ns: int
+    events: list[Event] = field(default_factory=list)
+    served: list[Event] = field(default_factory=list)
+
+
+def traced_requests(data: RunData) -> list[TracedRequest]:
+    """The measured stage's traced and verified requests whose own span is on record; empty without traces."""
+    if data.spans is None or data.requests is None:
+        return []
+    wanted = pa.array(data.requests.trace_ids(Outcome.OK), pa.string())
+    spans = data.spans.filter(pc.and_(pc.is_in(data.spans["trace_id"], wanted), of_kinds(data.spans, _READ)))
+    kinds = spans["kind"].to_pylist()
+    columns = ("trace_id", "name", "phase", "start_monotonic_ns", "end_monotonic_ns")
+    rows = list(zip(kinds, *(spans[name].to_pylist() for name in columns), strict=True))
+    found = {row[1]: TracedRequest(row[1], row[4], row[5]) for row in rows if row[0] == SpanKind.REQUEST}
+    phases = {phase.value: phase for phase in Phase}
+    for kind, trace_id, name, phase, start_ns, end_ns in rows:
+        request = found.get(trace_id)
+        if request is None or kind == SpanKind.REQUEST:
+            continue
+        event = Event(SpanKind(kind), name, phases.get(phase), start_ns, end_ns)
+        (request.served if kind == SpanKind.SERVED else request.events).append(event)
+    return list(found.values())
+
+
+class Share(StrEnum):
+    """What a request's time went into; the four add up to it.
+
+    llm_wait: the backend served a call (the whole call where the backend tells no spans). llm_client: in a call at
+    the host's border and not in the backend: the HTTP client, the sockets, and waiting for the event loop. tool: a tool
+    body ran. framework: all else, which is the framework's own.
+    """
+
+    LLM_WAIT = "llm_wait"
+    LLM_CLIENT = "llm_client"
+    TOOL = "tool"
+    FRAMEWORK = "framework"
+
+
+_PRECEDENCE = (Share.TOOL, Share.LLM_WAIT, Share.LLM_CLIENT)
+
+
+def time_split(request: TracedRequest) -> dict[Share, int]:
+    """How much of a request's time each took, ns; a moment that two would claim goes to tool, then to the LLM."""
+    calls = Share.LLM_CLIENT if request.served else Share.LLM_WAIT
+    shares = {SpanKind.TOOL: Share.TOOL, SpanKind.CHAT: calls}
+    stretches = [(shares[e.kind], e.start_ns, e.end_ns) for e in request.events if e.kind in shares]
+    stretches += [(Share.LLM_WAIT, e.start_ns, e.end_ns) for e in request.served]
+    took = _sweep(request, stretches)
+    took[Share.FRAMEWORK] = request.end_ns - request.start_ns - sum(took.values())
+    return took
+
+
+def _sweep(request: TracedRequest, stretches: Sequence[tuple[Share, int, int]]) -> dict[Share, int]:
+    inside = [
+        (share, max(start_ns, request.start_ns), min(end_ns, request.end_ns)) for share, start_ns, end_ns in stretches
+    ]
+    took = dict.fromkeys(Share, 0)
+    borders = sorted({moment for _, *ends in inside for moment in ends})
+    for begin, end in pairwise(borders):
+        running = {share for share, start_ns, end_ns in inside if start_ns <= begin and end_ns >= end}
+        share = next((s for s in _PRECEDENCE if s in running), None)
+        if share is not None:
+            took[share] += end - begin
+    return took
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A piece of a request's critical path. name: phase and event, or the phase alone of what lies between."""
+
+    name: str
+    took_ns: int
+
+
+def critical_path(request: TracedRequest) -> list[Step]:
+    """What the end of the request waited for, from its start to its end; the steps add up to the whole.
+
+    Backwards from the end: of the events that began before, the one that ended last, then again from its start. Of
+    three tools at once so only the last to end is on the path, and what began before it.
+    """
+    steps: list[Step] = []
+    at_ns, after = request.end_ns, _last_gap(request)
+    rest = sorted(request.events, key=lambda event: (event.end_ns, -event.start_ns))
+    while rest:
+        event = rest.pop()
+        if event.start_ns >= at_ns:
+            continue
+        end_ns = min(event.end_ns, at_ns)
+        if end_ns < at_ns:
+            steps.append(Step(after, at_ns - end_ns))
+        steps.append(Step(event.title, end_ns - max(event.start_ns, request.start_ns)))
+        at_ns, after = max(event.start_ns, request.start_ns), Phase.FRAMEWORK.value
+    if at_ns > request.start_ns:
+        steps.append(Step(Phase.PARSE.value if steps else Phase.FRAMEWORK.value, at_ns - request.start_ns))
+    return steps[::-1]
+
+
+def _last_gap(request: TracedRequest) -> str:
+    last = max(request.events, key=lambda event: event.end_ns, default=None)
+    return Phase.RESPOND.value if last is not None and last.phase is Phase.REFLECT else Phase.FRAMEWORK.value
+
+
+def of_kinds(spans: pa.Table, kinds: Sequence[SpanKind]) -> pa.ChunkedArray:
+    """Which rows of the span table are of these kinds."""
+    return pc.is_in(spans["kind"], pa.array([kind.value for kind in kinds]))
