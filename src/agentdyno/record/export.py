@@ -24,8 +24,10 @@ from google.protobuf.message import DecodeError
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
+from agentdyno import __version__
 from agentdyno.contract.trace import Goodbye, Hello, Service
 from agentdyno.record.clocks import Clocks
 from agentdyno.record.otlp import native_spans
@@ -37,6 +39,7 @@ _QUEUED_FRAMES = 400
 _BATCH = 512
 _POLL_S = 0.02
 _LAST_BATCH_S = 0.5
+_SCOPE = InstrumentationScope("agentdyno", __version__)
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _OPERATION_KINDS = {"invoke_agent": SpanKind.SERVER, "chat": SpanKind.CLIENT}
 
@@ -153,6 +156,7 @@ class Encoding:
             attributes={key: _plain(value) for key, value in attributes.items() if value is not None},
             kind=_kind(span),
             status=Status(StatusCode.UNSET) if span.error is None else Status(StatusCode.ERROR, span.error),
+            instrumentation_scope=_SCOPE,
             start_time=span.start_ns + offset_ns,
             end_time=span.end_ns + offset_ns,
         )
