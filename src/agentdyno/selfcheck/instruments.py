@@ -26,8 +26,8 @@ from agentdyno.selfcheck.result import at_most, figure
 from agentdyno.selfcheck.slices import RATE_RPS, Arm, Slices, on_cores
 
 PLAIN, AGAIN, TRACED, UNPROBED = "plain", "plain again", "traced", "without probes"
-ROUNDS = 5
-CYCLES = 10
+ROUNDS = 8
+CYCLES = 6
 TRACING_RATIO = 1.10
 PROBES_RATIO = 1.02
 _GRACE_S = 12.0

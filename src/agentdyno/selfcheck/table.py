@@ -9,6 +9,9 @@ from rich.text import Text
 from agentdyno.analysis.metrics import rounded
 from agentdyno.selfcheck.result import CheckResult, Figure, SelfCheck
 
+# Runnable processes over the minute before; above it others are at work.
+QUIET_LOAD = 1.0
+
 
 def print_selfcheck(report: SelfCheck, console: Console) -> None:
     """Every figure with its spread and goal, then in sentences what is missed."""
@@ -48,6 +51,11 @@ def _cells(figure: Figure) -> list[Text]:
 
 def _faults(report: SelfCheck) -> list[str]:
     said = ["The self-check was interrupted; what is missing was not measured."] if report.interrupted else []
+    load = report.checks[0].load_average_before if report.checks else None
+    if load is not None and load > QUIET_LOAD:
+        said.append(
+            f"The machine was not quiet when this began (load average {load:.1f}): what is missed may be its doing."
+        )
     for check in report.checks:
         if check.failed is not None:
             said.append(f"{check.name} could not be measured. {check.failed}")
