@@ -4,8 +4,6 @@ import asyncio
 import gzip
 import json
 import socket
-import subprocess
-import sys
 import zlib
 
 import aiohttp
@@ -482,27 +480,3 @@ async def test_a_connection_that_cannot_be_opened_is_none(library):
         with pytest.raises(Exception, match=r"."):
             await in_request(trace, client.post(f"http://127.0.0.1:{port}/v1/chat/completions"))
     assert only_call(trace).connections == 0
-
-
-def test_a_library_is_wrapped_once_it_is_imported_and_never_imported_for_it() -> None:
-    """In a process of its own, since this one has imported them all."""
-    code = """
-import sys
-from agentdyno.host.border import install
-border = install("http://127.0.0.1:1/v1")
-assert border.wrapped == [], border.wrapped
-assert not {"aiohttp", "httpx", "httpx2"} & set(sys.modules)
-import httpx
-before = httpx.AsyncHTTPTransport.handle_async_request
-border.refresh()
-border.refresh()
-assert border.wrapped == ["httpx"], border.wrapped
-once = httpx.AsyncHTTPTransport.handle_async_request
-assert once is not before
-import aiohttp
-border.refresh()
-assert border.wrapped == ["httpx", "aiohttp"], border.wrapped
-assert httpx.AsyncHTTPTransport.handle_async_request is once
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
