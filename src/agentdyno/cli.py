@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import signal
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -217,6 +217,22 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def main() -> None:
-    """The `agentdyno` program. SIGTERM ends it as Ctrl-C does, with what it has begun put in order."""
+    """The `agentdyno` program. SIGTERM ends it as Ctrl-C does, with what it has begun put in order.
+
+    Where stdout or stderr is closed, or its reader goes away, the work is done all the same: what was measured is
+    in its folder.
+    """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(run(sys.argv[1:]))
+    sys.stdout = sys.stdout or _nowhere()
+    sys.stderr = sys.stderr or _nowhere()
+    try:
+        code = run(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:
+        sys.stdout = _nowhere()  # else the interpreter's last flush would complain once more
+        code = ExitCode.GATE_FAILED
+    sys.exit(code)
+
+
+def _nowhere() -> TextIO:
+    return Path(os.devnull).open("w", encoding="utf-8")

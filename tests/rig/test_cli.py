@@ -103,3 +103,19 @@ def test_a_new_adapter_is_complete_even_without_an_index(
     assert "TODO" in (folder.path / "requirements.in").read_text()
     with pytest.raises(AdapterError, match="already a framework 'my-own'"):
         create("my-own", checkout.root)
+
+
+AGENTDYNO = Path(sys.executable).parent / "agentdyno"
+
+
+def test_a_reader_that_goes_away_is_no_traceback() -> None:
+    done = subprocess.run(["bash", "-c", f"set -o pipefail; '{AGENTDYNO}' list | true"], capture_output=True, text=True)
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr
+
+
+@pytest.mark.parametrize("closed", ["1>&-", "2>&-", "1>&- 2>&-"])
+def test_closed_outputs_are_no_traceback(closed: str) -> None:
+    done = subprocess.run(["bash", "-c", f"'{AGENTDYNO}' list {closed}"], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stderr == ""
