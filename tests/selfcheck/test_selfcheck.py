@@ -50,6 +50,7 @@ def test_all_goals_met(checks, tmp_path: Path, capsys: pytest.CaptureFixture) ->
     report = kept(tmp_path / "it")
     assert (report["met"], report["interrupted"], report["quick"]) == (True, False, False)
     assert report["machine"]["cores_usable"] >= 1
+    assert report["calibration"].keys() == {"before", "after"}
     (check,) = report["checks"]
     assert check["figures"] == [
         {

@@ -9,7 +9,7 @@ from statistics import median
 import msgspec
 
 from agentdyno.contract.run import SCHEMA_VERSION
-from agentdyno.record.manifest import Machine
+from agentdyno.record.manifest import Calibration, Machine
 
 
 class Relation(StrEnum):
@@ -104,7 +104,11 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SelfCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """`selfcheck.json`. quick: a short run for trying, whose figures prove nothing. met: all goals of all checks."""
+    """`selfcheck.json`. quick: a short run for trying, whose figures prove nothing. met: all goals of all checks.
+
+    calibration: a fixed loop on the host's core, timed before and after; a wide spread, or two medians that differ,
+    say that the machine was not this program's alone.
+    """
 
     schema_version: int = SCHEMA_VERSION
     agentdyno: str
@@ -113,6 +117,7 @@ class SelfCheck(msgspec.Struct, frozen=True, kw_only=True):
     quick: bool
     machine: Machine
     cores: dict[str, list[int] | None]
+    calibration: dict[str, Calibration]
     met: bool
     interrupted: bool
     checks: tuple[CheckResult, ...]

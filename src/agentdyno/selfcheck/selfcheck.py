@@ -41,6 +41,7 @@ def selfcheck(only: str | None, *, quick: bool, out: str | None) -> ExitCode:
     started = datetime.now(UTC)
     folder = _folder(out, started)
     plan = cores.plan()
+    calibration = {"before": cores.calibrate(plan.host)}
     results: list[CheckResult] = []
     interrupted = False
     try:
@@ -49,6 +50,7 @@ def selfcheck(only: str | None, *, quick: bool, out: str | None) -> ExitCode:
             results.append(_run(check, folder, quick, plan))
     except KeyboardInterrupt:
         interrupted = True
+    calibration["after"] = cores.calibrate(plan.host)
     report = SelfCheck(
         agentdyno=__version__,
         commit=source_commit(ROOT),
@@ -59,6 +61,7 @@ def selfcheck(only: str | None, *, quick: bool, out: str | None) -> ExitCode:
             "host": sorted(plan.host) if plan.host else None,
             "rest": sorted(plan.rest) if plan.rest else None,
         },
+        calibration=calibration,
         met=not interrupted and all(result.met for result in results),
         interrupted=interrupted,
         checks=tuple(results),
