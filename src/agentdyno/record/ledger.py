@@ -12,8 +12,10 @@ _FILE = "recorder.json"
 
 
 def write_ledger(folder: Path, ledger: RecorderLedger) -> None:
-    """The recorder's last word. Raises OSError."""
-    (folder / _FILE).write_bytes(msgspec.json.encode(ledger) + b"\n")
+    """The recorder's last word, whole or not at all. Raises OSError."""
+    partial = folder / f"{_FILE}.partial"
+    partial.write_bytes(msgspec.json.encode(ledger) + b"\n")
+    partial.replace(folder / _FILE)
 
 
 def read_ledger(folder: Path) -> RecorderLedger | None:

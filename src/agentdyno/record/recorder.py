@@ -107,10 +107,12 @@ class Recorder:
         """Write the ledger; after it the files are complete."""
         self._raw.close()
         self._otlp.close()
+        write_ledger(self._folder, self.ledger)
         if self._exporter is not None:
+            # What comes after is the endpoint's time, which may be cut short.
             self._exporter.close(_EXPORT_GRACE_S)
             self.ledger.exported, self.ledger.export_dropped = self._exporter.exported, self._exporter.dropped
-        write_ledger(self._folder, self.ledger)
+            write_ledger(self._folder, self.ledger)
 
 
 async def serve(folder: Path, raw: socket.socket, otlp: socket.socket) -> None:

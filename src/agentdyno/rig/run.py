@@ -47,6 +47,7 @@ _POLL_S = 0.2
 _LOAD_START_S = 30.0
 _HOST_GRACE_S = 12.0
 _OTHER_GRACE_S = 3.0
+_RECORDER_GRACE_S = 6.0  # it may have spans to export
 _MAKE_ROOM = "Make room on the disk and run it again."
 
 
@@ -294,7 +295,7 @@ class Run:
     def _end_servers(self) -> None:
         # A host that never became ready has nothing to drain, and would not even hear of it.
         self._servers.stop(_HOST_GRACE_S if self._host is not None else _OTHER_GRACE_S)
-        self._recorders.stop(_OTHER_GRACE_S)  # after those that send to it
+        self._recorders.stop(_RECORDER_GRACE_S)  # after those that send to it
 
     def _calibrate_again(self) -> None:
         self._manifest.calibration["after"] = cores.calibrate(self._cores.host)
