@@ -13,7 +13,7 @@ import typer
 from agentdyno.contract.adapter import AdapterError
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import ExitCode
-from agentdyno.rig.environments import RIG
+from agentdyno.rig.environments import PROFILER, RIG
 
 app = typer.Typer(
     name="agentdyno",
@@ -72,13 +72,15 @@ def write_locks(
     names: Names = None,
     upgrade: Annotated[bool, typer.Option("--upgrade", help="Take newer versions than the lock has.")] = False,
 ) -> int:
-    """Resolve requirements into locks: all of them, or those named (`rig` is the rig's own)."""
+    """Resolve requirements into locks: all of them, or those named (`rig` is the rig's own, `profiler` the heap profiler's)."""
     from agentdyno.rig import locks
     from agentdyno.rig.building import say
-    from agentdyno.rig.environments import adapter_environment, rig_environment, shown
+    from agentdyno.rig.environments import ROOT, adapter_environment, profiler_environment, rig_environment, shown
 
     wanted = [(rig_environment(), locks.rig_requirements())] if not names or RIG in names else []
-    frameworks = [name for name in names or [] if name != RIG]
+    if not names or PROFILER in names:
+        wanted.append((profiler_environment(), locks.listed_requirements(ROOT / PROFILER)))
+    frameworks = [name for name in names or [] if name not in (RIG, PROFILER)]
     for folder in _folders(frameworks, not names) if frameworks or not names else []:
         wanted.append((adapter_environment(folder), locks.adapter_requirements(folder)))
     for environment, requirements in wanted:

@@ -26,6 +26,7 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+HEAP_PATH = "/debug/pprof/heap"
 MAX_BODY_BYTES = 1 << 20
 _BODY_S = 10.0
 _CLOSE_S = 5.0
@@ -44,6 +45,7 @@ class Host:
 
     spans: where finished requests that are traced are sent. on_trace: told of every finished request and its outcome.
     admission: how many requests may be in flight; beyond it a cheap 429 (None: no limit, which shows the collapse).
+    heap: takes a heap profile, in a process that is profiled.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Host:
         metrics: HostMetrics,
         spans: Sender | None = None,
         on_trace: Callable[[RequestTrace, str], None] | None = None,
+        heap: Callable[[], bytes] | None = None,
     ) -> None:
         self.adapter = adapter
         self.metrics = metrics
@@ -71,6 +74,7 @@ class Host:
         self._draining = False
         self._spans = spans
         self._on_trace = on_trace
+        self._heap = heap
         detail = f"{admission} requests are in flight, which is the admission limit. Try again later."
         self._rejection = _encode(Problem("Too many requests", 429, "admission", detail))
 
@@ -186,9 +190,9 @@ class Host:
         if path == "/debug/probes":
             _only(method, "GET")
             return 200, _encode(self.probes.report(self._spans)), _JSON
-        if path == "/debug/pprof/heap":
+        if path == HEAP_PATH:
             _only(method, "GET")
-            raise _Refused(501, "not_profiling", "This process is timed, so it carries no heap profiler.")
+            return await self._heap_profile()
         if path == INVOKE_PATH:
             _only(method, "POST")
         if path.startswith("/agent/sessions/"):
@@ -198,6 +202,13 @@ class Host:
             _only(method, "PUT", "DELETE")
             return await self._change_tool(method, path.removeprefix("/agent/tools/"))
         raise _Refused(404, "not_found", f"There is nothing at {path[:200]}.")
+
+    async def _heap_profile(self) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
+        if self._heap is None:
+            raise _Refused(501, "not_profiling", "This process is timed, so it carries no heap profiler.")
+        profile = await asyncio.to_thread(self._heap)
+        name = b'attachment; filename="heap.pb.gz"'
+        return 200, profile, [(b"content-type", b"application/octet-stream"), (b"content-disposition", name)]
 
     async def _end_session(self, session_id: str) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
         if isinstance(self.adapter, KeepsSessions):
