@@ -7,13 +7,14 @@ PYTEST_ARGS ?=
 # Options of the bench: each one that is set is passed on, MAX_IN_FLIGHT=64 as --max-in-flight=64.
 BENCH_OPTIONS := RATE DURATION WARMUP COOLDOWN WORKERS TIMEOUT PROFILE OUT ADMISSION SCENARIO SEED BACKEND MODEL \
     READY_TIMEOUT MAX_IN_FLIGHT TTFT TPS TOKENS SEATS TOOL_LATENCY TRACES
+profile_OPTIONS := INTERVAL PLAIN
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup env list bench verify compare selfcheck new lock test lint format clean distclean
+.PHONY: help setup env list bench profile verify compare selfcheck new lock test lint format clean distclean
 
 # Values reach recipes through the environment, unexpanded, so that no character in them is special to the shell.
-$(foreach name,FRAMEWORK NAME $(BENCH_OPTIONS),$(eval export MAKE_$(name) = $$(value $(name))))
+$(foreach name,FRAMEWORK NAME $(BENCH_OPTIONS) $(profile_OPTIONS),$(eval export MAKE_$(name) = $$(value $(name))))
 
 need_framework = [ -n "$$MAKE_FRAMEWORK" ] || { \
     echo "make $@ needs a framework: make $@ FRAMEWORK=lightagent ('make list' shows the names)." >&2; exit 2; }
@@ -25,6 +26,7 @@ help:
 #:
 #: Measure
 #:   bench FRAMEWORK=x    run one framework; the run folder's path is the last line on stdout
+#:   profile FRAMEWORK=x  what holds its heap: the same load in a run of its own, INTERVAL=30s between snapshots
 #:   verify FRAMEWORK=x   the conformance test against one adapter, in words
 #:   compare              all frameworks in interleaved rounds
 #:   selfcheck            measure the rig itself
@@ -71,14 +73,14 @@ env: setup
 list: setup
 	@exec $(AGENTDYNO) list
 
-bench: setup
+bench profile: setup
 	@$(need_framework); \
 	set -- "$$MAKE_FRAMEWORK"; \
-	for name in $(BENCH_OPTIONS); do \
+	for name in $(BENCH_OPTIONS) $($@_OPTIONS); do \
 	    eval "value=\$$MAKE_$$name"; \
 	    [ -z "$$value" ] || set -- "$$@" "--$$(echo "$$name" | tr A-Z_ a-z-)=$$value"; \
 	done; \
-	exec $(AGENTDYNO) bench "$$@"
+	exec $(AGENTDYNO) $@ "$$@"
 
 verify: setup
 	@$(need_framework); exec $(AGENTDYNO) verify "$$MAKE_FRAMEWORK"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -72,7 +73,7 @@ def write_locks(
     names: Names = None,
     upgrade: Annotated[bool, typer.Option("--upgrade", help="Take newer versions than the lock has.")] = False,
 ) -> int:
-    """Resolve requirements into locks: all of them, or those named (`rig` is the rig's own, `profiler` the heap profiler's)."""
+    """Resolve requirements into locks: all of them, or those named (also `rig`, and `profiler` for heap profiles)."""
     from agentdyno.rig import locks
     from agentdyno.rig.building import say
     from agentdyno.rig.environments import ROOT, adapter_environment, profiler_environment, rig_environment, shown
@@ -130,6 +131,37 @@ def bench_framework(
 
     words = {key: value for key, value in locals().items() if key in Words.__dataclass_fields__}
     return bench(Words(framework=name, **words))
+
+
+def _with_bench_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Puts the options of `bench` in the place of a command's **words, so that they are declared once."""
+    both = {**signature(command, eval_str=True).parameters}
+    for name, parameter in signature(bench_framework, eval_str=True).parameters.items():
+        both.setdefault(name, parameter)
+    options = [each for each in both.values() if each.kind is not Parameter.VAR_KEYWORD]
+    command.__signature__ = Signature(options, return_annotation=int)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in options}
+    return command
+
+
+@app.command(
+    "profile",
+    epilog="Examples:\n\n"
+    "- `agentdyno profile langchain --rate 10 --duration 2m`: snapshots every 30 s, `heap/` in the run folder\n"
+    "- `go tool pprof -top runs/<run>/heap/004-120.pb.gz`: any reader of pprof opens them",
+)
+@_with_bench_options
+def profile_framework(
+    name: Annotated[str, typer.Argument(help="A framework, as `list` shows it.")],
+    interval: Annotated[str, _option("Between heap snapshots. Default 30s.")] = "30s",
+    plain: Annotated[str, _option("The same load without the profiler first, to say what it costs; or off.")] = "30s",
+    **words: str | None,
+) -> int:
+    """Sample one framework's heap under the load of a bench, in a run of its own; takes the options of `bench`."""
+    from agentdyno.rig.options import Words
+    from agentdyno.rig.profile import profile
+
+    return profile(Words(framework=name, **words), interval, plain)
 
 
 @app.command("verify")

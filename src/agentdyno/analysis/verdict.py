@@ -21,7 +21,7 @@ LITTLE_TOLERANCE = 0.10
 LITTLE_FLOOR = 0.5  # mean requests in flight below which 10 % is within the reading error
 OVERLOAD_SHARE = 0.01
 NOISY_SHARE = 0.05
-_NOTES = frozenset({Reason.OVERLOADED, Reason.FEW_SAMPLES, Reason.NOT_PINNED, Reason.NOISY})
+_NOTES = frozenset({Reason.OVERLOADED, Reason.FEW_SAMPLES, Reason.NOT_PINNED, Reason.NOISY, Reason.PROFILED})
 
 
 def verdict(data: RunData, load: Load | None, latency: Latencies | None, spans: SpanLedger) -> Verdict:
@@ -43,6 +43,9 @@ def verdict(data: RunData, load: Load | None, latency: Latencies | None, spans: 
     if data.manifest.cores.get("host") is None:
         findings.append(Finding(Reason.NOT_PINNED, "The host had no core of its own; it shared with the load side."))
     findings += _noise(data)
+    if data.manifest.heap_profile is not None:
+        text = "The heap profiler was in the process: times, CPU and memory are not the framework's own."
+        findings.append(Finding(Reason.PROFILED, text))
     reasons = tuple(f for f in findings if f.code not in _NOTES)
     return Verdict(not reasons, reasons, tuple(f for f in findings if f.code in _NOTES))
 

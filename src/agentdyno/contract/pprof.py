@@ -219,9 +219,7 @@ def _decode(message: _Message) -> Profile:
     samples = []
     for each in message.messages(2):
         stack = tuple(frame for id_ in each.numbers(1) for frame in locations[id_])
-        labels = {
-            texts[label.number(1)]: texts[label.number(2)] for label in each.messages(3) if label.number(2)
-        }
+        labels = {texts[label.number(1)]: texts[label.number(2)] for label in each.messages(3) if label.number(2)}
         samples.append(Sample(stack, tuple(_signed(value) for value in each.numbers(2)), labels))
     mappings = message.messages(3)
     period_type = message.messages(11)

@@ -166,6 +166,7 @@ class Reason(StrEnum):
     FEW_SAMPLES = "few_samples"
     NOT_PINNED = "not_pinned"
     NOISY = "noisy"
+    PROFILED = "profiled"
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -44,17 +44,19 @@ class HeapProfiler:
     """
 
     def __init__(self, site_packages: Path, labels: Mapping[str, str], roots: Mapping[str, Path]) -> None:
-        sys.path.append(str(site_packages))
+        sys.path.append(str(site_packages.absolute()))
         os.environ.update(_NOTHING_ELSE)
+        finders = list(sys.meta_path)
         # By name: only a profiling host has them, and no environment of ours holds them for mypy to see.
         self._export: Any = importlib.import_module("ddtrace.internal.datadog.profiling.ddup")
         self._memalloc: Any = importlib.import_module("ddtrace.profiling.collector._memalloc")
         self._zstd: Any = importlib.import_module("zstandard")
+        sys.meta_path[:] = finders  # the profiler's own hook would stand in the stack of every later import
         if not self._export.is_available:
             raise ImportError(f"ddtrace's exporter cannot be loaded: {self._export.failure_msg}")
         self._origin = f"ddtrace {version('ddtrace')} memalloc, one sample in {SAMPLE_BYTES} bytes, values scaled up."
         self._labels = dict(labels)
-        self._shorten = _Shortener({**_library_roots(), **roots})
+        self._shorten = _Shortener({**_library_roots(), **roots, "profiler": site_packages.absolute()})
         self._scratch = tempfile.TemporaryDirectory(prefix="agentdyno-heap-")
         self._lock = threading.Lock()
         self._allocated: dict[Stack, list[int]] = {}
@@ -125,21 +127,32 @@ def _library_roots() -> dict[str, Path]:
 
 
 class _Shortener:
-    """Names files by what they belong to, so that a profile says nothing of the machine it was made on."""
+    """Names files by what they belong to, so that a profile says nothing of the machine it was made on.
+
+    Functions lose their <>, which pprof's tools take for template arguments and cut; a module's body gets its name.
+    """
 
     def __init__(self, roots: Mapping[str, Path]) -> None:
         # The longest first: site-packages may be within the standard library's folder.
         pairs = [(f"{path}/", f"{name}/") for name, path in roots.items()]
         self._roots = sorted(pairs, key=lambda pair: -len(pair[0]))
-        self._known: dict[str, str] = {}
+        self._frames: dict[Frame, Frame] = {}
 
     def stack(self, stack: Stack) -> Stack:
-        return tuple(Frame(frame.function, self.file(frame.file), frame.line) for frame in stack)
+        return tuple(self.frame(frame) for frame in stack)
+
+    def frame(self, frame: Frame) -> Frame:
+        short = self._frames.get(frame)
+        if short is None:
+            file = self.file(frame.file)
+            function = frame.function.replace("<", "").replace(">", "")
+            if frame.function == "<module>":
+                function = f"module {file.partition('/')[2] or file}"
+            short = self._frames[frame] = Frame(function, file, frame.line)
+        return short
 
     def file(self, file: str) -> str:
-        short = self._known.get(file)
-        if short is None:
-            short = next((name + file[len(path) :] for path, name in self._roots if file.startswith(path)), None)
-            short = short or (file if file.startswith("<") else Path(file).name)
-            self._known[file] = short
-        return short
+        for path, name in self._roots:
+            if file.startswith(path):
+                return name + file[len(path) :]
+        return file if file.startswith("<") else Path(file).name

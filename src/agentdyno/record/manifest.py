@@ -42,6 +42,8 @@ class Machine(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, kw_only=True):
     """One run. t0_monotonic_ns: the schedule's origin on this machine's monotonic clock, so that records that
     count from t0 and samples that carry the clock's own time can be laid side by side.
+    heap_profile: the profiler and its settings, in a run whose times and memory are for that reason no figures of the
+    framework; None in every other.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -75,6 +77,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     spans_dropped: int | None = None
     unix_offset_ns: int | None = None
     proof_key: str | None = None
+    heap_profile: dict[str, Any] | None = None
     stage_seconds: dict[str, float] = {}
     findings: list[Finding] = []
 

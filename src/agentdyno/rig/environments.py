@@ -96,7 +96,7 @@ def rig_environment(root: Path = ROOT) -> Environment:
 
 
 def profiler_environment(root: Path = ROOT) -> Environment:
-    """The heap profiler's own environment: its distributions go to the end of a profiled host's path, and nowhere else."""
+    """The heap profiler's environment: what it holds goes to the end of a profiled host's path, and nowhere else."""
     return Environment(PROFILER, root / ".venvs" / PROFILER, root / PROFILER / "requirements.lock", root, ())
 
 

@@ -42,6 +42,7 @@ from agentdyno.rig.servers import (
     start_host,
     start_recorder,
 )
+from agentdyno.rig.snapshots import HeapProfiling, Snapshots
 
 _POLL_S = 0.2
 _LOAD_START_S = 30.0
@@ -60,7 +61,7 @@ class RunStopped(Exception):
 class Run:
     """One run of one framework, from an empty folder to a verdict. Use once.
 
-    interruption: entered already; a signal that it noted stops the run.
+    interruption: entered already; a signal that it noted stops the run. heap: sample the host's heap.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Run:
         variant: Variant,
         folder: RunFolder,
         interruption: Interruption,
+        heap: HeapProfiling | None = None,
     ) -> None:
         self.folder = folder
         self._options = options
@@ -86,7 +88,9 @@ class Run:
         self._recorder: RecorderProcess | None = None
         self._host: Host | None = None
         self._sampler = Sampler(folder.raw / "resources.jsonl")
-        self._manifest = first_manifest(options, variant, self._environment, self._cores, folder.run_id)
+        self._manifest = first_manifest(options, variant, self._environment, self._cores, folder.run_id, heap)
+        self._heap = None if heap is None else heap.options(folder)
+        self._snapshots = None if heap is None else Snapshots(folder, heap)
 
     def run(self) -> tuple[Summary, ExitCode]:
         """Live through it. Whatever happens, the children are ended and what was measured is kept and judged."""
@@ -136,6 +140,7 @@ class Run:
                 log=self.folder.log("host"),
                 children=self._servers,
                 spans=spans,
+                heap=self._heap,
             )
             manifest.cold_start_ms = self._host.cold_start_ms
             manifest.first_answer_ms = first_answer(self._host.url, options, self._key)
@@ -143,6 +148,8 @@ class Run:
         reading = default_reader().read(self._host.child.pid, detailed=False)
         manifest.rss_idle_bytes = reading.rss_bytes if reading is not None else None
         self._start_sampler()
+        if self._snapshots is not None:
+            self._snapshots.begin(self._host.url)
         with self._timed("load"):
             self._follow_load(self._host)
 
@@ -188,12 +195,16 @@ class Run:
                 self._interruption.check()
                 live.show()
                 self._check_servers()
+                if self._snapshots is not None:
+                    self._snapshots.tick(host.url)
                 if time.monotonic() > deadline:
                     raise RunStopped(Reason.GENERATOR_DIED, f"The load generator did not end.{load[0].log_tail()}")
                 time.sleep(_POLL_S)
         finally:
             live.end()
         self._check_load(load[0])
+        if self._snapshots is not None:
+            self._snapshots.end(host.url)
 
     def _check_servers(self) -> None:
         backend = self._backend

@@ -131,6 +131,15 @@ def start_recorder(
 
 
 @dataclass(frozen=True, slots=True)
+class HeapOptions:
+    """What a profiling host is given. site_packages: the profiler's. scratch: the folder for what it writes."""
+
+    site_packages: Path
+    run_id: str
+    scratch: Path
+
+
+@dataclass(frozen=True, slots=True)
 class Host:
     """A ready host process. cold_start_ms: from its spawn to its first ready answer."""
 
@@ -152,10 +161,12 @@ def start_host(
     children: Children,
     offline: bool = False,
     spans: str | None = None,
+    heap: HeapOptions | None = None,
 ) -> Host:
     """Start the host of one adapter and wait until it is ready. Raises ChildFailed with the log's last lines.
 
-    spans: the recorder's address, host:port; None: nothing is traced.
+    spans: the recorder's address, host:port; None: nothing is traced. heap: sample the heap; None: a timed process,
+    which carries nothing of the profiler.
     """
     environment = {**variant.env, KEY_VARIABLE: key.hex()}
     if options.api_key is not None:
@@ -177,6 +188,9 @@ def start_host(
             command += ["--llm", backend_url, "--model", options.model, "--workload", workload]
             command += ["--admission", admission, *(["--offline"] if offline else [])]
             command += ["--spans", spans] if spans is not None else []
+            if heap is not None:
+                command += ["--heap-profile", str(heap.site_packages), "--run-id", heap.run_id]
+                environment["TMPDIR"] = str(heap.scratch)
             child = children.start("host", command, log=log, cores=cores, environment=environment, inherit=(listener,))
     url = f"http://127.0.0.1:{port}"
     return Host(child, url, child.wait_ready(f"{url}/healthz", options.ready_timeout_s) * 1000)

@@ -1,0 +1,46 @@
+"""What holds the heap, as tables for the terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from agentdyno.analysis.heap import HeapTop, Site
+from agentdyno.analysis.metrics import rounded
+
+_MB = 1e6
+
+
+def print_heap(table: HeapTop | None, slowdown: tuple[float | None, float | None] | None, console: Console) -> None:
+    """The three top tens and the packages. slowdown: CPU and p50, profiled over plain; None when not measured."""
+    if table is None:
+        console.print(Text("There is no heap profile: the host gave none."))
+        return
+    growth = f"{table.growth_bytes / _MB:+.1f} MB in {table.seconds:.0f} s"
+    console.print(Text(f"\nHeap in use at the end: {table.inuse_bytes / _MB:.1f} MB, {growth} (sampled)", "bold"))
+    _print_sites("Most bytes in use", "MB", [(s.inuse_bytes / _MB, s) for s in table.by_inuse_bytes], console)
+    _print_sites("Most objects allocated", "", [(float(s.alloc_objects), s) for s in table.by_alloc_objects], console)
+    _print_sites("Most growth", "MB", [(s.growth_bytes / _MB, s) for s in table.by_growth_bytes], console)
+    total = sum(table.kinds.values()) or 1
+    parts = [
+        f"{kind} {value / total:.0%}" for kind, value in sorted(table.kinds.items(), key=lambda kv: -kv[1]) if value
+    ]
+    console.print(Text(f"\nIn use on behalf of: {', '.join(parts)}."))
+    if slowdown is None:
+        console.print(Text("What profiling costs was not measured."))
+    else:
+        cpu, p50 = ("not measured" if ratio is None else f"{ratio:.2f} x" for ratio in slowdown)
+        console.print(Text(f"Profiling costs: CPU per request {cpu}, service time p50 {p50}, against a plain run."))
+
+
+def _print_sites(title: str, unit: str, rows: list[tuple[float, Site]], console: Console) -> None:
+    """Lines, not a table: a path that a table would break or cut is no longer a path."""
+    console.print(Text(f"\n{title}", "italic"))
+    figures = [f"{rounded(value)} {unit}".rstrip() for value, _ in rows]
+    width = max([len(figure) for figure in figures], default=0)
+    for figure, (_, site) in zip(figures, rows, strict=True):
+        cause = "" if site.caused_by == site.package else f" for {site.caused_by}"
+        place = Text(f"  {site.file}:{site.line}{cause} ({site.caused_by_kind.value})", "dim")
+        console.print(Text.assemble(f"  {figure:>{width}}  {site.function}", place))
+    if not rows:
+        console.print(Text("  none"))
