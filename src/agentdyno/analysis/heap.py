@@ -42,19 +42,17 @@ _CLIENTS = frozenset(
     }
 )
 _HOST = frozenset({"uvicorn", "uvloop", "httptools", "msgspec", "orjson", "prometheus_client"})
-_PROFILER_FILES = ("agentdyno/host/heap.py", "agentdyno/contract/pprof.py")
 
 
 class Kind(StrEnum):
-    """Whose code a package is. other: what the framework brings along."""
+    """Whose code a package is. OTHER: what the framework, or its client, brings along."""
 
     FRAMEWORK = "framework"
     CLIENT = "LLM client"
     ADAPTER = "adapter"
     HOST = "host"
     LIBRARY = "standard library"
-    PROFILER = "profiler"
-    OTHER = "other"
+    OTHER = "dependency"
 
 
 class Package(NamedTuple):
@@ -76,21 +74,15 @@ class Attribution:
         return self.package(stack[0].file) if stack else Package("interpreter", Kind.LIBRARY)
 
     def caused(self, stack: Stack) -> Package:
-        """The package nearest to the allocation that is not the standard library: on whose behalf that allocated.
-
-        What happens within the profiler's own work is the profiler's.
-        """
-        packages = [package for frame in stack if (package := self.package(frame.file)).kind is not Kind.LIBRARY]
-        profiler = next((package for package in packages if package.kind is Kind.PROFILER), None)
-        return profiler or (packages[0] if packages else self.own(stack))
+        """The package nearest to the allocation that is not the standard library: on whose behalf that allocated."""
+        packages = (self.package(frame.file) for frame in stack)
+        return next((package for package in packages if package.kind is not Kind.LIBRARY), self.own(stack))
 
     def _package(self, file: str) -> Package:
         root, _, rest = file.partition("/")
         if root == "site-packages":
             name = rest.partition("/")[0].partition(".")[0]
             return Package(name, self._installed(name))
-        if root == "profiler" or file in _PROFILER_FILES:
-            return Package("profiler", Kind.PROFILER)
         if root == "agentdyno":
             return Package("agentdyno", Kind.HOST)
         if root == "adapters":  # a library that stands beside its adapter is a framework of its own
@@ -144,10 +136,7 @@ class PackageTotal(msgspec.Struct, frozen=True):
 
 
 class HeapTop(msgspec.Struct, frozen=True, kw_only=True):
-    """`heap/top10.json`. Totals are of the profiler's scaled samples: an estimate, of Python's own allocations only.
-
-    What the profiler itself holds is in the totals and in `packages`, but not among the sites.
-    """
+    """`heap/top10.json`. Totals are of the profiler's scaled samples: an estimate, of Python's own allocations only."""
 
     sample_bytes: int
     seconds: float
@@ -185,9 +174,8 @@ def top(first: Profile, last: Profile, attribution: Attribution) -> HeapTop:
 
 
 def _most(sites: list[Site], value: Callable[[Site], int]) -> list[Site]:
-    """The largest but for the profiler's own; a site with nothing, or less than nothing, is none."""
-    others = [site for site in sites if site.caused_by_kind is not Kind.PROFILER and value(site) > 0]
-    return sorted(others, key=value, reverse=True)[:TOP]
+    """The largest; a site with nothing, or less than nothing, is none."""
+    return [site for site in sorted(sites, key=value, reverse=True)[:TOP] if value(site) > 0]
 
 
 def _sites(first: Profile, last: Profile, attribution: Attribution) -> list[Site]:

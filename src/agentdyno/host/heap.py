@@ -25,6 +25,8 @@ SAMPLE_BYTES = 512 * 1024
 MAX_FRAMES = 128
 _ALLOCATED = (("alloc-samples", "count"), ("alloc-space", "bytes"))
 _IN_USE = (("heap-live-samples", "count"), ("heap-space", "bytes"))
+_OWN_FOLDER = "profiler/"
+_OWN_FILES = frozenset({"agentdyno/host/heap.py", "agentdyno/contract/pprof.py"})
 # What else the distribution would do in a process: trace it, report on it, take orders from outside.
 _NOTHING_ELSE = {
     "DD_TRACE_ENABLED": "false",
@@ -96,10 +98,15 @@ class HeapProfiler:
         allocated = [exported.types.index(type_) for type_ in _ALLOCATED]
         in_use = [exported.types.index(type_) for type_ in _IN_USE]
         live: dict[Stack, list[int]] = {}
+        own_bytes = 0
         for stack, values in merged(exported.samples).items():
             short = self._shorten.stack(stack)
+            now = [values[at] for at in in_use]
+            if any(frame.file in _OWN_FILES or frame.file.startswith(_OWN_FOLDER) for frame in short):
+                own_bytes += now[1]
+                continue
             _add(self._allocated, short, [values[at] for at in allocated])
-            _add(live, short, [values[at] for at in in_use])
+            _add(live, short, now)
         now_ns = time.time_ns()
         labels = {**self._labels, "time": datetime.fromtimestamp(now_ns / 1e9, UTC).isoformat(timespec="seconds")}
         nothing = [0, 0]
@@ -112,7 +119,7 @@ class HeapProfiler:
             duration_ns=now_ns - self._begin_ns,
             period=SAMPLE_BYTES,
             program=f"python{sys.version_info.major}.{sys.version_info.minor}",
-            comments=(self._origin,),
+            comments=(self._origin, f"Left out: what the profiler itself holds, {own_bytes} bytes."),
         )
 
 

@@ -69,7 +69,6 @@ def _page(title: str, subtitle: str, profile: Profile, views: Sequence[_View], a
         "views": [{"title": view.title, "unit": view.unit} for view in views],
         "kinds": [kind.value for kind in Kind],
         "passes_on": list(Kind).index(Kind.LIBRARY),
-        "keeps": list(Kind).index(Kind.PROFILER),
         **_tree(profile, views, attribution),
     }
     # Within a script element only "</" could end it early.

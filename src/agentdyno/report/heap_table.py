@@ -9,6 +9,7 @@ from agentdyno.analysis.heap import HeapTop, Site
 from agentdyno.analysis.metrics import rounded
 
 _MB = 1e6
+_PACKAGES = 8
 
 
 def print_heap(table: HeapTop | None, slowdown: tuple[float | None, float | None] | None, console: Console) -> None:
@@ -22,10 +23,11 @@ def print_heap(table: HeapTop | None, slowdown: tuple[float | None, float | None
     _print_sites("Most objects allocated", "", [(float(s.alloc_objects), s) for s in table.by_alloc_objects], console)
     _print_sites("Most growth", "MB", [(s.growth_bytes / _MB, s) for s in table.by_growth_bytes], console)
     total = sum(table.kinds.values()) or 1
-    parts = [
-        f"{kind} {value / total:.0%}" for kind, value in sorted(table.kinds.items(), key=lambda kv: -kv[1]) if value
-    ]
-    console.print(Text(f"\nIn use on behalf of: {', '.join(parts)}."))
+    kinds = [(kind, value) for kind, value in table.kinds.items() if value]
+    packages = [(row.package, row.caused_inuse_bytes) for row in table.packages[:_PACKAGES]]
+    for title, shares in (("In use on behalf of", kinds), ("By package", packages)):
+        parts = [f"{name} {value / total:.0%}" for name, value in sorted(shares, key=lambda share: -share[1])]
+        console.print(Text(f"{title}: {', '.join(parts)}."))
     if slowdown is None:
         console.print(Text("What profiling costs was not measured."))
     else:
