@@ -21,7 +21,8 @@ from typing import Any
 
 from agentdyno.contract.pprof import HEAP_TYPES, Frame, Profile, Sample, Stack, decode, merged, write_gzip
 
-SAMPLE_BYTES = 512 * 1024
+# One in 32 KiB, so that 20 MB have 640 samples and a standard error of 4 %: one in 512 KiB has 40, and 16 %.
+SAMPLE_BYTES = 32 * 1024
 MAX_FRAMES = 128
 _ALLOCATED = (("alloc-samples", "count"), ("alloc-space", "bytes"))
 _IN_USE = (("heap-live-samples", "count"), ("heap-space", "bytes"))
@@ -39,7 +40,7 @@ _NOTHING_ELSE = {
 
 
 class HeapProfiler:
-    """Samples allocations of Python objects and buffers, one in each 512 KiB, from its making on. One per process.
+    """Samples allocations of Python objects and buffers, one in each 32 KiB on average, from its making on. One per process.
 
     site_packages: where the profiler's distributions are. roots: folders of ours by the name that stands for them in
     the profile. labels: of every sample. Raises ImportError when the distributions are not there.
@@ -56,7 +57,10 @@ class HeapProfiler:
         sys.meta_path[:] = finders  # the profiler's own hook would stand in the stack of every later import
         if not self._export.is_available:
             raise ImportError(f"ddtrace's exporter cannot be loaded: {self._export.failure_msg}")
-        self._origin = f"ddtrace {version('ddtrace')} memalloc, one sample in {SAMPLE_BYTES} bytes, values scaled up."
+        seen = "" if sys.version_info >= (3, 12) else " Before Python 3.12 it does not see the memory of lists' items."
+        self._origin = (
+            f"ddtrace {version('ddtrace')} memalloc, one sample in {SAMPLE_BYTES} bytes, values scaled up.{seen}"
+        )
         self._labels = dict(labels)
         self._shorten = _Shortener({**_library_roots(), **roots, "profiler": site_packages.absolute()})
         self._scratch = tempfile.TemporaryDirectory(prefix="agentdyno-heap-")
