@@ -6,7 +6,7 @@ PYTEST_ARGS ?=
 
 # Options of the bench: each one that is set is passed on, MAX_IN_FLIGHT=64 as --max-in-flight=64.
 BENCH_OPTIONS := RATE DURATION WARMUP COOLDOWN WORKERS TIMEOUT PROFILE OUT ADMISSION SCENARIO SEED BACKEND MODEL \
-    READY_TIMEOUT MAX_IN_FLIGHT TTFT TPS TOKENS SEATS TOOL_LATENCY TRACES
+    READY_TIMEOUT MAX_IN_FLIGHT TTFT TPS TOKENS SEATS TOOL_LATENCY TRACES IDLE_WAIT
 profile_OPTIONS := INTERVAL PLAIN
 
 SHELL := /bin/sh
@@ -54,6 +54,7 @@ help:
 #:   SCENARIO=chain       or parallel
 #:   BACKEND=mock         or an OpenAI-compatible URL, with MODEL=name (the key from the environment)
 #:   TRACES=all           or off, or at most so many a second: 20/s
+#:   IDLE_WAIT=0s         after the load, to see what memory is given back
 #:   TTFT TPS TOKENS SEATS TOOL_LATENCY   see agentdyno bench --help
 #:   OUT=runs             the folder for run folders
 #:   PYTHON=python3       the Python that environments are made with, and then keep

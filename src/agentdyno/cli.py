@@ -124,6 +124,7 @@ def bench_framework(
     seats: Annotated[str | None, _option("Mock: requests it serves at once; the rest queues. Default: all.")] = None,
     tool_latency: Annotated[str | None, _option("ms: 20, or order_status=20,resolution=exp:50. Default 0.")] = None,
     traces: Annotated[str | None, _option("all (default), off, or at most so many a second: 20/s.")] = None,
+    idle_wait: Annotated[str | None, _option("After the load: what memory does it give back? Default 0s.")] = None,
 ) -> int:
     """Measure one framework; the run folder's path is the last line on stdout."""
     from agentdyno.rig.bench import bench

@@ -18,7 +18,7 @@ from agentdyno.contract.adapter import Adapter, ChangesTools, KeepsSessions, Llm
 from agentdyno.contract.invoke import INVOKE_PATH, PROBLEM_TYPE, InvokeRequest, Problem
 from agentdyno.emit.sender import Sender
 from agentdyno.host.invocation import Invocation, describe, report
-from agentdyno.host.metrics import CONTENT_TYPE, HostMetrics
+from agentdyno.host.metrics import CONTENT_TYPE, HostMetrics, ProbeCollector
 from agentdyno.host.probes import Probes
 from agentdyno.host.trace import RequestTrace, open_trace
 
@@ -65,6 +65,7 @@ class Host:
         self.adapter = adapter
         self.metrics = metrics
         self.probes = Probes()
+        metrics.registry.register(ProbeCollector(self.probes, framework))
         self._llm = llm
         self._tools = {tool.name: tool for tool in tools}
         self._system_prompt = system_prompt

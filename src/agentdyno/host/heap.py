@@ -40,7 +40,7 @@ _NOTHING_ELSE = {
 
 
 class HeapProfiler:
-    """Samples allocations of Python objects and buffers, one in each 32 KiB on average, from its making on. One per process.
+    """Samples allocations of Python objects and buffers, one in 32 KiB, from its making on. One per process.
 
     site_packages: where the profiler's distributions are. roots: folders of ours by the name that stands for them in
     the profile. labels: of every sample. Raises ImportError when the distributions are not there.
@@ -58,9 +58,7 @@ class HeapProfiler:
         if not self._export.is_available:
             raise ImportError(f"ddtrace's exporter cannot be loaded: {self._export.failure_msg}")
         seen = "" if sys.version_info >= (3, 12) else " Before Python 3.12 it does not see the memory of lists' items."
-        self._origin = (
-            f"ddtrace {version('ddtrace')} memalloc, one sample in {SAMPLE_BYTES} bytes, values scaled up.{seen}"
-        )
+        self._origin = f"ddtrace {version('ddtrace')} memalloc, one sample in {SAMPLE_BYTES} bytes, scaled up.{seen}"
         self._labels = dict(labels)
         self._shorten = _Shortener({**_library_roots(), **roots, "profiler": site_packages.absolute()})
         self._scratch = tempfile.TemporaryDirectory(prefix="agentdyno-heap-")

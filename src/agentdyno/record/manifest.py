@@ -16,6 +16,7 @@ from agentdyno import __version__
 from agentdyno.contract.run import SCHEMA_VERSION, BackendStats, Finding, LoadPlan, WorkerEnd
 from agentdyno.contract.scenario import Workload
 from agentdyno.contract.summary import Framework
+from agentdyno.record.cgroup import Cgroup
 
 
 class Status(StrEnum):
@@ -42,6 +43,8 @@ class Machine(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, kw_only=True):
     """One run. t0_monotonic_ns: the schedule's origin on this machine's monotonic clock, so that records that
     count from t0 and samples that carry the clock's own time can be laid side by side.
+    moments_monotonic_ns: `drained` (the load has ended, nothing is in flight) and `rested` (after the idle wait), for
+    which the resources say what was held then. cgroup: limits and throttling, where the host is in one.
     heap_profile: the profiler and its settings, in a run whose times and memory are for that reason no figures of the
     framework; None in every other.
     """
@@ -72,6 +75,8 @@ class Manifest(msgspec.Struct, kw_only=True):
     cold_start_ms: float | None = None
     first_answer_ms: float | None = None
     rss_idle_bytes: int | None = None
+    moments_monotonic_ns: dict[str, int] = {}
+    cgroup: Cgroup | None = None
     t0_monotonic_ns: int | None = None
     workers: list[WorkerEnd] = []
     spans_dropped: int | None = None

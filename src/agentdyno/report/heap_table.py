@@ -12,8 +12,8 @@ _MB = 1e6
 _PACKAGES = 8
 
 
-def print_heap(table: HeapTop | None, slowdown: tuple[float | None, float | None] | None, console: Console) -> None:
-    """The three top tens and the packages. slowdown: CPU and p50, profiled over plain; None when not measured."""
+def print_heap(table: HeapTop | None, cost: str | None, console: Console) -> None:
+    """The three top tens and the packages. cost: what profiling costs, in words; None when not measured."""
     if table is None:
         console.print(Text("There is no heap profile: the host gave none."))
         return
@@ -28,11 +28,7 @@ def print_heap(table: HeapTop | None, slowdown: tuple[float | None, float | None
     for title, shares in (("In use on behalf of", kinds), ("By package", packages)):
         parts = [f"{name} {value / total:.0%}" for name, value in sorted(shares, key=lambda share: -share[1])]
         console.print(Text(f"{title}: {', '.join(parts)}."))
-    if slowdown is None:
-        console.print(Text("What profiling costs was not measured."))
-    else:
-        cpu, p50 = ("not measured" if ratio is None else f"{ratio:.2f} x" for ratio in slowdown)
-        console.print(Text(f"Profiling costs: CPU per request {cpu}, service time p50 {p50}, against a plain run."))
+    console.print(Text(cost or "What profiling costs was not measured."))
 
 
 def _print_sites(title: str, unit: str, rows: list[tuple[float, Site]], console: Console) -> None:

@@ -39,10 +39,18 @@ class Slowdown(msgspec.Struct, frozen=True, kw_only=True):
     """What profiling costs: profiled over plain, of the same workload. None where either was not measured."""
 
     plain_run: str
+    both_valid: bool
     cpu_ms_per_request: tuple[float | None, float | None]
     cpu_ratio: float | None
     service_p50_ms: tuple[float | None, float | None]
     service_p50_ratio: float | None
+
+    def sentence(self) -> str:
+        """The figures for people."""
+        ratios = (self.cpu_ratio, self.service_p50_ratio)
+        cpu, p50 = ("not measured" if ratio is None else f"{ratio:.2f} x" for ratio in ratios)
+        doubt = "" if self.both_valid else " One of the two runs is invalid, so take these with care."
+        return f"Profiling costs: CPU per request {cpu}, service time p50 {p50}, against a plain run.{doubt}"
 
 
 def profile(words: Words, interval: str, plain: str) -> ExitCode:
@@ -60,15 +68,14 @@ def profile(words: Words, interval: str, plain: str) -> ExitCode:
     environment = adapter_environment(adapter.path)
     ensure(environment)
     ensure(profiler_environment())
+    packages = framework_packages(environment, variant)
     before: Summary | None = None
     if plain_s is not None:
         say(f"{variant.name}: first {plain_s:g} s without the profiler, to say what it costs")
         shorter = replace(options, plan=msgspec.structs.replace(options.plan, duration_s=plain_s))
         before, code, _ = _run(shorter, adapter, variant, None)
-        if code is not ExitCode.VALID:
-            print_summary(before, _console())
+        if code is ExitCode.INTERRUPTED:
             return code
-    packages = framework_packages(environment, adapter.path, variant)
     heap = HeapProfiling(profiler_environment(), interval_s, packages)
     summary, code, folder = _run(options, adapter, variant, heap)
     print_summary(summary, _console())
@@ -76,8 +83,7 @@ def profile(words: Words, interval: str, plain: str) -> ExitCode:
     table = write_reports(folder.path, summary.framework.name, packages)
     if slowdown is not None and table is not None:
         folder.write_json(f"{HEAP_FOLDER}/slowdown.json", slowdown)
-    ratios = None if slowdown is None else (slowdown.cpu_ratio, slowdown.service_p50_ratio)
-    print_heap(table, ratios, _console())
+    print_heap(table, None if slowdown is None else slowdown.sentence(), _console())
     sys.stdout.write(f"{folder.path}\n")
     return code
 
@@ -100,11 +106,11 @@ def write_reports(run: Path, framework: str, packages: tuple[str, ...]) -> HeapT
     return table
 
 
-def framework_packages(environment: Environment, adapter: Path, variant: Variant) -> tuple[str, ...]:
+def framework_packages(environment: Environment, variant: Variant) -> tuple[str, ...]:
     """Import names of the distributions that requirements.in names, and of those that share their first word:
     langchain-core is LangChain as much as langchain is.
     """
-    wanted = [re.split(r"[^A-Za-z0-9._-]", line)[0] for line in listed_requirements(adapter)]
+    wanted = [re.split(r"[^A-Za-z0-9._-]", line)[0] for line in listed_requirements(environment.lock.parent)]
     wanted += [variant.distribution] if variant.distribution else []
     families = {normalised(name).partition("-")[0] for name in wanted} - _CLIENT_DISTRIBUTIONS
     found: set[str] = set()
@@ -121,6 +127,7 @@ def compare_cost(plain: Summary, profiled: Summary) -> Slowdown:
     p50 = (_service_p50(plain), _service_p50(profiled))
     return Slowdown(
         plain_run=plain.run_id,
+        both_valid=plain.verdict.valid and profiled.verdict.valid,
         cpu_ms_per_request=cpu,
         cpu_ratio=_ratio(*cpu),
         service_p50_ms=p50,

@@ -19,6 +19,7 @@ from agentdyno.contract.proof import KEY_BYTES
 from agentdyno.contract.run import ExitCode, Finding, Reason
 from agentdyno.contract.summary import Summary
 from agentdyno.load.records import DISK_FULL_EXIT
+from agentdyno.record.cgroup import Cgroup, read_cgroup
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Status
 from agentdyno.record.processes import default_reader
@@ -87,6 +88,7 @@ class Run:
         self._backend: Backend | None = None
         self._recorder: RecorderProcess | None = None
         self._host: Host | None = None
+        self._cgroup_before: Cgroup | None = None
         self._sampler = Sampler(folder.raw / "resources.jsonl")
         self._manifest = first_manifest(options, variant, self._environment, self._cores, folder.run_id, heap)
         self._heap = None if heap is None else heap.options(folder)
@@ -147,6 +149,7 @@ class Run:
         say(f"{self._variant.name}: ready after {manifest.cold_start_ms / 1000:.1f} s, first answer verified")
         reading = default_reader().read(self._host.child.pid, detailed=False)
         manifest.rss_idle_bytes = reading.rss_bytes if reading is not None else None
+        self._cgroup_before = read_cgroup(self._host.child.pid)
         self._start_sampler()
         if self._snapshots is not None:
             self._snapshots.begin(self._host.url)
@@ -205,6 +208,22 @@ class Run:
         self._check_load(load[0])
         if self._snapshots is not None:
             self._snapshots.end(host.url)
+        self._rest()
+
+    def _rest(self) -> None:
+        """What the host holds once all is answered, and after a while in which nothing is asked of it."""
+        moments = self._manifest.moments_monotonic_ns
+        moments["drained"] = time.monotonic_ns()
+        if not self._options.idle_wait_s:
+            return
+        say(f"{self._variant.name}: left alone for {self._options.idle_wait_s:g} s")
+        with self._timed("idle_wait"):
+            end = time.monotonic() + self._options.idle_wait_s
+            while (left := end - time.monotonic()) > 0:
+                self._interruption.check()
+                self._check_servers()
+                time.sleep(min(_POLL_S, left))
+        moments["rested"] = time.monotonic_ns()
 
     def _check_servers(self) -> None:
         backend = self._backend
@@ -234,7 +253,13 @@ class Run:
         manifest.proof_key = self._key.hex()
         with self._timed("end"):
             # Each by itself: what cannot be had any more must not keep the rest from being kept.
-            for step in (self._end_load, self._ask_servers, self._end_servers, self._calibrate_again):
+            for step in (
+                self._end_load,
+                self._read_cgroup,
+                self._ask_servers,
+                self._end_servers,
+                self._calibrate_again,
+            ):
                 self._try(step)
         self._try(lambda: keep_records(self.folder, manifest))
         self.folder.release_reserve()
@@ -302,6 +327,10 @@ class Run:
                 ask_host(self.folder, self._host.child, self._host.url, self._manifest)
         finally:
             ask_backend(self.folder, self._backend, self._manifest)
+
+    def _read_cgroup(self) -> None:
+        if self._host is not None:
+            self._manifest.cgroup = read_cgroup(self._host.child.pid, self._cgroup_before)
 
     def _end_servers(self) -> None:
         self._servers.stop(_HOST_GRACE_S)
