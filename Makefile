@@ -11,7 +11,7 @@ profile_OPTIONS := INTERVAL PLAIN
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup env list bench profile verify compare selfcheck new lock test lint format clean distclean
+.PHONY: help setup env list bench profile soak verify compare selfcheck new lock test lint format clean distclean
 
 # Values reach recipes through the environment, unexpanded, so that no character in them is special to the shell.
 $(foreach name,FRAMEWORK NAME $(BENCH_OPTIONS) $(profile_OPTIONS),$(eval export MAKE_$(name) = $$(value $(name))))
@@ -27,6 +27,7 @@ help:
 #: Measure
 #:   bench FRAMEWORK=x    run one framework; the run folder's path is the last line on stdout
 #:   profile FRAMEWORK=x  what holds its heap: the same load in a run of its own, INTERVAL=30s between snapshots
+#:   soak FRAMEWORK=x     does its memory grow? MB per 10,000 requests, with DURATION=10m or as long as it takes
 #:   verify FRAMEWORK=x   the conformance test against one adapter, in words
 #:   compare              all frameworks in interleaved rounds
 #:   selfcheck            measure the rig itself
@@ -74,7 +75,7 @@ env: setup
 list: setup
 	@exec $(AGENTDYNO) list
 
-bench profile: setup
+bench profile soak: setup
 	@$(need_framework); \
 	set -- "$$MAKE_FRAMEWORK"; \
 	for name in $(BENCH_OPTIONS) $($@_OPTIONS); do \

@@ -165,6 +165,22 @@ def profile_framework(
     return profile(Words(framework=name, **words), interval, plain)
 
 
+@app.command(
+    "soak",
+    epilog="Example:\n\n- `agentdyno soak lightagent --duration 10m`: 200 requests a second, in 60 stretches\n\n"
+    "Exit codes: 0 it does not grow, 1 it grows, 3 not measured long enough.",
+)
+@_with_bench_options
+def soak_framework(
+    name: Annotated[str, typer.Argument(help="A framework, as `list` shows it.")], **words: str | None
+) -> int:
+    """Does its memory grow with the requests it serves? The load of a bench in stretches, read when it is drained."""
+    from agentdyno.rig.options import Words
+    from agentdyno.rig.soak import soak
+
+    return soak(Words(framework=name, **words))
+
+
 @app.command("verify")
 def verify_adapter(
     name: Annotated[str, typer.Argument(help="A framework, as `list` shows it.")],

@@ -24,11 +24,3 @@ class Leaks(control.Bare):
     async def invoke(self, request):
         self.kept = [self.kept, bytes(4096)]
         return await super().invoke(request)
-
-
-class Caches(control.Bare):
-    async def invoke(self, request):
-        kept = self.__dict__.setdefault("kept", [])
-        if len(kept) < 200:
-            kept.append(bytes(4096))
-        return await super().invoke(request)
