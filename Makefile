@@ -7,14 +7,17 @@ PYTEST_ARGS ?=
 # Options of the bench: each one that is set is passed on, MAX_IN_FLIGHT=64 as --max-in-flight=64.
 BENCH_OPTIONS := RATE DURATION WARMUP COOLDOWN WORKERS TIMEOUT PROFILE OUT ADMISSION SCENARIO SEED BACKEND MODEL \
     READY_TIMEOUT MAX_IN_FLIGHT TTFT TPS TOKENS SEATS TOOL_LATENCY TRACES IDLE_WAIT
-profile_OPTIONS := INTERVAL PLAIN
+bench_OPTIONS := $(BENCH_OPTIONS)
+soak_OPTIONS := $(BENCH_OPTIONS)
+profile_OPTIONS := $(BENCH_OPTIONS) INTERVAL PLAIN
+cold_OPTIONS := RUNS OUT READY_TIMEOUT
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup env list bench profile soak verify compare selfcheck new lock test lint format clean distclean
+.PHONY: help setup env list bench profile soak cold verify compare selfcheck new lock test lint format clean distclean
 
 # Values reach recipes through the environment, unexpanded, so that no character in them is special to the shell.
-$(foreach name,FRAMEWORK NAME $(BENCH_OPTIONS) $(profile_OPTIONS),$(eval export MAKE_$(name) = $$(value $(name))))
+$(foreach name,FRAMEWORK NAME RUNS $(profile_OPTIONS),$(eval export MAKE_$(name) = $$(value $(name))))
 
 need_framework = [ -n "$$MAKE_FRAMEWORK" ] || { \
     echo "make $@ needs a framework: make $@ FRAMEWORK=lightagent ('make list' shows the names)." >&2; exit 2; }
@@ -28,6 +31,7 @@ help:
 #:   bench FRAMEWORK=x    run one framework; the run folder's path is the last line on stdout
 #:   profile FRAMEWORK=x  what holds its heap: the same load in a run of its own, INTERVAL=30s between snapshots
 #:   soak FRAMEWORK=x     does its memory grow? MB per 10,000 requests, with DURATION=10m or as long as it takes
+#:   cold FRAMEWORK=x     import, ready, first answer, memory at each, from RUNS=5 fresh processes
 #:   verify FRAMEWORK=x   the conformance test against one adapter, in words
 #:   compare              all frameworks in interleaved rounds
 #:   selfcheck            measure the rig itself
@@ -57,6 +61,8 @@ help:
 #:   TRACES=all           or off, or at most so many a second: 20/s
 #:   IDLE_WAIT=0s         after the load, to see what memory is given back
 #:   TTFT TPS TOKENS SEATS TOOL_LATENCY   see agentdyno bench --help
+#:   INTERVAL=30s PLAIN=30s   of profile: between heap snapshots; without the profiler first, or off
+#:   RUNS=5               of cold
 #:   OUT=runs             the folder for run folders
 #:   PYTHON=python3       the Python that environments are made with, and then keep
 #:
@@ -75,10 +81,10 @@ env: setup
 list: setup
 	@exec $(AGENTDYNO) list
 
-bench profile soak: setup
+bench profile soak cold: setup
 	@$(need_framework); \
 	set -- "$$MAKE_FRAMEWORK"; \
-	for name in $(BENCH_OPTIONS) $($@_OPTIONS); do \
+	for name in $($@_OPTIONS); do \
 	    eval "value=\$$MAKE_$$name"; \
 	    [ -z "$$value" ] || set -- "$$@" "--$$(echo "$$name" | tr A-Z_ a-z-)=$$value"; \
 	done; \

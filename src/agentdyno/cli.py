@@ -181,6 +181,20 @@ def soak_framework(
     return soak(Words(framework=name, **words))
 
 
+@app.command("cold")
+def cold_framework(
+    name: Annotated[str, typer.Argument(help="A framework, as `list` shows it.")],
+    runs: Annotated[str, _option("Fresh processes. Default 5.")] = "5",
+    out: Annotated[str | None, _option("Where run folders go. Default runs.")] = None,
+    ready_timeout: Annotated[str | None, _option("For the host to become ready. Default 120s.")] = None,
+) -> int:
+    """What it takes to get one framework going: import, ready, first answer, memory at each, and what is installed."""
+    from agentdyno.rig.cold import cold
+    from agentdyno.rig.options import Words
+
+    return cold(Words(framework=name, out=out, ready_timeout=ready_timeout), runs)
+
+
 @app.command("verify")
 def verify_adapter(
     name: Annotated[str, typer.Argument(help="A framework, as `list` shows it.")],
