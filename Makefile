@@ -6,14 +6,18 @@ PYTEST_ARGS ?=
 
 # Options of the bench: each one that is set is passed on, MAX_IN_FLIGHT=64 as --max-in-flight=64.
 BENCH_OPTIONS := RATE DURATION WARMUP COOLDOWN WORKERS TIMEOUT PROFILE OUT ADMISSION SCENARIO SEED BACKEND MODEL \
-    READY_TIMEOUT MAX_IN_FLIGHT TTFT TPS TOKENS SEATS TOOL_LATENCY TRACES
+    READY_TIMEOUT MAX_IN_FLIGHT TTFT TPS TOKENS SEATS TOOL_LATENCY TRACES IDLE_WAIT
+bench_OPTIONS := $(BENCH_OPTIONS)
+soak_OPTIONS := $(BENCH_OPTIONS)
+profile_OPTIONS := $(BENCH_OPTIONS) INTERVAL PLAIN
+cold_OPTIONS := RUNS OUT READY_TIMEOUT
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup env list bench verify selfcheck new lock test lint format clean distclean
+.PHONY: help setup env list bench profile soak cold verify selfcheck new lock test lint format clean distclean
 
 # Values reach recipes through the environment, unexpanded, so that no character in them is special to the shell.
-$(foreach name,FRAMEWORK NAME ONLY $(BENCH_OPTIONS),$(eval export MAKE_$(name) = $$(value $(name))))
+$(foreach name,FRAMEWORK NAME RUNS ONLY $(profile_OPTIONS),$(eval export MAKE_$(name) = $$(value $(name))))
 
 need_framework = [ -n "$$MAKE_FRAMEWORK" ] || { \
     echo "make $@ needs a framework: make $@ FRAMEWORK=lightagent ('make list' shows the names)." >&2; exit 2; }
@@ -25,6 +29,9 @@ help:
 #:
 #: Measure
 #:   bench FRAMEWORK=x    run one framework; the run folder's path is the last line on stdout
+#:   profile FRAMEWORK=x  what holds its heap: the same load in a run of its own, INTERVAL=30s between snapshots
+#:   soak FRAMEWORK=x     does its memory grow? MB per 10,000 requests, with DURATION=10m or as long as it takes
+#:   cold FRAMEWORK=x     import, ready, first answer, memory at each, from RUNS=5 fresh processes
 #:   verify FRAMEWORK=x   the conformance test against one adapter, in words
 #:   selfcheck            measure the rig itself (ONLY=load,truth for some of it, QUICK=1 for trying)
 #:   list                 the frameworks: version, approach, state of the environment
@@ -51,7 +58,10 @@ help:
 #:   SCENARIO=chain       or parallel
 #:   BACKEND=mock         or an OpenAI-compatible URL, with MODEL=name (the key from the environment)
 #:   TRACES=all           or off, or at most so many a second: 20/s
+#:   IDLE_WAIT=0s         after the load, to see what memory is given back
 #:   TTFT TPS TOKENS SEATS TOOL_LATENCY   see agentdyno bench --help
+#:   INTERVAL=30s PLAIN=30s   of profile: between heap snapshots; without the profiler first, or off
+#:   RUNS=5               of cold
 #:   OUT=runs             the folder for run folders
 #:   PYTHON=python3       the Python that environments are made with, and then keep
 #:
@@ -70,14 +80,14 @@ env: setup
 list: setup
 	@exec $(AGENTDYNO) list
 
-bench: setup
+bench profile soak cold: setup
 	@$(need_framework); \
 	set -- "$$MAKE_FRAMEWORK"; \
-	for name in $(BENCH_OPTIONS); do \
+	for name in $($@_OPTIONS); do \
 	    eval "value=\$$MAKE_$$name"; \
 	    [ -z "$$value" ] || set -- "$$@" "--$$(echo "$$name" | tr A-Z_ a-z-)=$$value"; \
 	done; \
-	exec $(AGENTDYNO) bench "$$@"
+	exec $(AGENTDYNO) $@ "$$@"
 
 verify: setup
 	@$(need_framework); exec $(AGENTDYNO) verify "$$MAKE_FRAMEWORK"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -14,7 +15,7 @@ import typer
 from agentdyno.contract.adapter import AdapterError
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import ExitCode
-from agentdyno.rig.environments import RIG
+from agentdyno.rig.environments import PROFILER, RIG
 
 app = typer.Typer(
     name="agentdyno",
@@ -73,13 +74,15 @@ def write_locks(
     names: Names = None,
     upgrade: Annotated[bool, typer.Option("--upgrade", help="Take newer versions than the lock has.")] = False,
 ) -> int:
-    """Resolve requirements into locks: all of them, or those named (`rig` is the rig's own)."""
+    """Resolve requirements into locks: all of them, or those named (also `rig`, and `profiler` for heap profiles)."""
     from agentdyno.rig import locks
     from agentdyno.rig.building import say
-    from agentdyno.rig.environments import adapter_environment, rig_environment, shown
+    from agentdyno.rig.environments import ROOT, adapter_environment, profiler_environment, rig_environment, shown
 
     wanted = [(rig_environment(), locks.rig_requirements())] if not names or RIG in names else []
-    frameworks = [name for name in names or [] if name != RIG]
+    if not names or PROFILER in names:
+        wanted.append((profiler_environment(), locks.listed_requirements(ROOT / PROFILER)))
+    frameworks = [name for name in names or [] if name not in (RIG, PROFILER)]
     for folder in _folders(frameworks, not names) if frameworks or not names else []:
         wanted.append((adapter_environment(folder), locks.adapter_requirements(folder)))
     for environment, requirements in wanted:
@@ -122,6 +125,7 @@ def bench_framework(
     seats: Annotated[str | None, _option("Mock: requests it serves at once; the rest queues. Default: all.")] = None,
     tool_latency: Annotated[str | None, _option("ms: 20, or order_status=20,resolution=exp:50. Default 0.")] = None,
     traces: Annotated[str | None, _option("all (default), off, or at most so many a second: 20/s.")] = None,
+    idle_wait: Annotated[str | None, _option("After the load: what memory does it give back? Default 0s.")] = None,
 ) -> int:
     """Measure one framework; the run folder's path is the last line on stdout."""
     from agentdyno.rig.bench import bench
@@ -163,6 +167,67 @@ def show_trace(
     from agentdyno.report.trace import show_trace as show
 
     return show(run, slowest=slowest, runs=runs)
+
+
+def _with_bench_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Puts the options of `bench` in the place of a command's **words, so that they are declared once."""
+    both = {**signature(command, eval_str=True).parameters}
+    for name, parameter in signature(bench_framework, eval_str=True).parameters.items():
+        both.setdefault(name, parameter)
+    options = [each for each in both.values() if each.kind is not Parameter.VAR_KEYWORD]
+    command.__signature__ = Signature(options, return_annotation=int)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in options}
+    return command
+
+
+@app.command(
+    "profile",
+    epilog="Examples:\n\n"
+    "- `agentdyno profile langchain --rate 10 --duration 2m`: snapshots every 30 s, `heap/` in the run folder\n"
+    "- `go tool pprof -top runs/<run>/heap/004-120.pb.gz`: any reader of pprof opens them",
+)
+@_with_bench_options
+def profile_framework(
+    name: Annotated[str, typer.Argument(help="A framework, as `list` shows it.")],
+    interval: Annotated[str, _option("Between heap snapshots. Default 30s.")] = "30s",
+    plain: Annotated[str, _option("The same load without the profiler first, to say what it costs; or off.")] = "30s",
+    **words: str | None,
+) -> int:
+    """Sample one framework's heap under the load of a bench, in a run of its own; takes the options of `bench`."""
+    from agentdyno.rig.options import Words
+    from agentdyno.rig.profile import profile
+
+    return profile(Words(framework=name, **words), interval, plain)
+
+
+@app.command(
+    "soak",
+    epilog="Example:\n\n- `agentdyno soak lightagent --duration 10m`: 200 requests a second, in 60 stretches\n\n"
+    "Exit codes: 0 it does not grow, 1 it grows, 3 not measured long enough.",
+)
+@_with_bench_options
+def soak_framework(
+    name: Annotated[str, typer.Argument(help="A framework, as `list` shows it.")], **words: str | None
+) -> int:
+    """Does its memory grow with the requests it serves? The load of a bench in stretches, read when it is drained."""
+    from agentdyno.rig.options import Words
+    from agentdyno.rig.soak import soak
+
+    return soak(Words(framework=name, **words))
+
+
+@app.command("cold")
+def cold_framework(
+    name: Annotated[str, typer.Argument(help="A framework, as `list` shows it.")],
+    runs: Annotated[str, _option("Fresh processes. Default 5.")] = "5",
+    out: Annotated[str | None, _option("Where run folders go. Default runs.")] = None,
+    ready_timeout: Annotated[str | None, _option("For the host to become ready. Default 120s.")] = None,
+) -> int:
+    """What it takes to get one framework going: import, ready, first answer, memory at each, and what is installed."""
+    from agentdyno.rig.cold import cold
+    from agentdyno.rig.options import Words
+
+    return cold(Words(framework=name, out=out, ready_timeout=ready_timeout), runs)
 
 
 @app.command("verify")

@@ -144,7 +144,10 @@ def test_without_samples_probes_and_backend(tmp_path: Path) -> None:
 
 def test_empty_samples_and_probes(tmp_path: Path) -> None:
     found = written(GoldenRun(samples=[], gc=[], loop=[]), tmp_path)
-    assert found["memory_mb"] == {"rss_idle": 50.0, "rss_peak": None, "pss_peak": None, "private_dirty_peak": None}
+    assert found["memory_mb"] == {
+        "rss_idle": 50.0,
+        **dict.fromkeys(("rss_warm", "rss_drained", "rss_rested", "rss_peak", "pss_peak", "private_dirty_peak")),
+    }
     # The probe ran and saw no collection: that is a zero, and there is no longest pause.
     assert found["gc"] == {"pause_total_ms": 0.0, "pause_max_ms": None, "collections": 0}
     assert set(found["loop_lag_ms"].values()) == {None}

@@ -81,7 +81,8 @@ def samples() -> list[Sample]:
     """Looks at -0.9 s, -0.65 s, ... 6.6 s after t0, never at the window's borders.
 
     The host's own process uses 0.3 cores all the time. It forks at 2.1 s, and that process uses 0.1 cores from then
-    to 4.1 s, when it goes: 0.2 s. Another of its processes had used 5 s and was gone before the window began.
+    to 4.1 s, when it goes: 0.2 s. From 6.5 s on the host has given back 20 MB. Another of its processes had used 5 s
+    and was gone before the window began.
     """
     made: list[Sample] = []
     for look in range(31):
@@ -93,7 +94,7 @@ def samples() -> list[Sample]:
             made.append(Sample(T0 + at, look, role, pid, reading))
 
         own = Reading(
-            rss_bytes=(90 if 3 < seconds < 3.2 else 80) * MB,
+            rss_bytes=(90 if 3 < seconds < 3.2 else 60 if seconds > 6.5 else 80) * MB,
             rss_peak_bytes=95 * MB,
             pss_bytes=70 * MB if detailed else None,
             private_dirty_bytes=60 * MB if detailed else None,
@@ -166,6 +167,7 @@ def manifest() -> Manifest:
         cold_start_ms=812.5,
         rss_idle_bytes=50 * MB,
         t0_monotonic_ns=T0,
+        moments_monotonic_ns={"drained": T0 + 6_300 * MS, "rested": T0 + 6_590 * MS},
     )
 
 

@@ -47,12 +47,13 @@ def test_bench_passes_only_what_is_set(project: Path) -> None:
     assert passed(done) == ["bench", "bare", "--rate=50", "--duration=10s", "--max-in-flight=8"]
 
 
-def test_every_option_of_the_bench_can_be_given_to_make(project: Path) -> None:
-    command = typer.main.get_command(app).commands["bench"]
+@pytest.mark.parametrize("target", ["bench", "profile", "soak", "cold"])
+def test_every_option_of_the_command_can_be_given_to_make(project: Path, target: str) -> None:
+    command = typer.main.get_command(app).commands[target]
     flags = {flag for parameter in command.params for flag in parameter.opts if flag.startswith("--")} - {"--help"}
     names = [flag[2:].replace("-", "_").upper() for flag in flags]
-    arguments = passed(make(project, "bench", "FRAMEWORK=bare", *(f"{name}=x{name}" for name in names)))
-    assert arguments[:2] == ["bench", "bare"]
+    arguments = passed(make(project, target, "FRAMEWORK=bare", *(f"{name}=x{name}" for name in names)))
+    assert arguments[:2] == [target, "bare"]
     assert {argument.partition("=")[0] for argument in arguments[2:]} == flags
     assert all(re.fullmatch(r"--([a-z-]+)=x([A-Z_]+)", argument) for argument in arguments[2:])
 
@@ -70,7 +71,7 @@ def test_a_value_arrives_unharmed(project: Path, value: str) -> None:
 
 
 def test_no_framework_is_a_sentence(project: Path) -> None:
-    for target in ("bench", "verify"):
+    for target in ("bench", "profile", "soak", "cold", "verify"):
         done = make(project, target)
         assert (done.returncode, done.stdout) == (2, "")
         assert f"make {target} needs a framework" in done.stderr
@@ -106,7 +107,8 @@ def test_help_is_the_default_and_names_every_target_and_option(project: Path) ->
     assert text == make(project, "help").stdout
     makefile = (ROOT / "Makefile").read_text()
     targets = makefile.partition(".PHONY: ")[2].partition("\n")[0].split()
-    options = makefile.partition("BENCH_OPTIONS := ")[2].partition("\n\n")[0].replace("\\", "").split()
+    lists = re.findall(r"(?m)^\w+_OPTIONS := ((?:.*\\\n)*.*)$", makefile)
+    options = {word for words in lists for word in words.replace("\\", "").split() if not word.startswith("$")}
     assert [name for name in [*targets, *options] if name not in text and name != "help"] == []
 
 

@@ -190,8 +190,12 @@ def memory(data: RunData) -> Memory:
         return Memory(rss_idle=_mb(idle))
     rows = data.resources.filter(pc.equal(data.resources["role"], "host"))
     peaks = [pc.max(rows["rss_peak_bytes"]).as_py(), _tree_peak(rows, "rss_bytes")]
+    moments, window_ns = data.manifest.moments_monotonic_ns, data.window_ns()
     return Memory(
         rss_idle=_mb(idle),
+        rss_warm=_mb(_tree_rss_at(rows, window_ns[0] if window_ns is not None else None)),
+        rss_drained=_mb(_tree_rss_at(rows, moments.get("drained"))),
+        rss_rested=_mb(_tree_rss_at(rows, moments.get("rested"))),
         rss_peak=_mb(max((peak for peak in peaks if peak is not None), default=None)),
         pss_peak=_mb(_tree_peak(rows, "pss_bytes")),
         private_dirty_peak=_mb(_tree_peak(rows, "private_dirty_bytes")),
@@ -200,10 +204,25 @@ def memory(data: RunData) -> Memory:
 
 def _tree_peak(rows: pa.Table, column: str) -> int | None:
     """The largest sum over the processes of one look."""
-    looks = rows.group_by("look").aggregate([(column, "sum"), (column, "count"), ("pid", "count")])
-    whole = looks.filter(pc.equal(looks[f"{column}_count"], looks["pid_count"]))
-    peak: int | None = pc.max(whole[f"{column}_sum"]).as_py()
+    peak: int | None = pc.max(_whole_looks(rows, column)[f"{column}_sum"]).as_py()
     return peak
+
+
+def _tree_rss_at(rows: pa.Table, moment_ns: int | None) -> int | None:
+    """The sum over the processes of the first look at or after a moment; None when there was none any more."""
+    if moment_ns is None:
+        return None
+    looks = _whole_looks(rows, "rss_bytes")
+    looks = looks.filter(pc.greater_equal(looks["monotonic_ns_min"], moment_ns)).sort_by("look")
+    rss: int | None = looks["rss_bytes_sum"][0].as_py() if looks.num_rows else None
+    return rss
+
+
+def _whole_looks(rows: pa.Table, column: str) -> pa.Table:
+    """One row for each look in which every process could be read: the sum of the column, and when it was."""
+    aggregates = [(column, "sum"), (column, "count"), ("pid", "count"), ("monotonic_ns", "min")]
+    looks = rows.group_by("look").aggregate(aggregates)
+    return looks.filter(pc.equal(looks[f"{column}_count"], looks["pid_count"]))
 
 
 def _mb(size_bytes: int | None) -> float | None:

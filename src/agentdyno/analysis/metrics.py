@@ -83,6 +83,23 @@ METRICS: tuple[Metric, ...] = (
         "The largest sum over the host's processes at one moment, one look a second.",
     ),
     Metric("rss_idle", "Memory idle (RSS)", "MB", Better.LOWER, "memory_mb.rss_idle", "Ready, one request answered."),
+    Metric("rss_warm", "Memory warm (RSS)", "MB", Better.LOWER, "memory_mb.rss_warm", "At the end of the warm-up."),
+    Metric(
+        "rss_drained",
+        "Memory drained (RSS)",
+        "MB",
+        Better.LOWER,
+        "memory_mb.rss_drained",
+        "When the load has ended and all is answered.",
+    ),
+    Metric(
+        "rss_rested",
+        "Memory rested (RSS)",
+        "MB",
+        Better.LOWER,
+        "memory_mb.rss_rested",
+        "After IDLE_WAIT= without a request: what is missing from the drained figure was given back.",
+    ),
     Metric(
         "gc_pause_total",
         "GC pauses, total",

@@ -22,7 +22,16 @@ LITTLE_FLOOR = 0.5  # mean requests in flight below which 10 % is within the rea
 OVERLOAD_SHARE = 0.01
 NOISY_SHARE = 0.05
 CALIBRATION_RATIO_MAX = 1.25
-_NOTES = frozenset({Reason.OVERLOADED, Reason.FEW_SAMPLES, Reason.NOT_PINNED, Reason.NOISY, Reason.PROBES_LOST})
+_NOTES = frozenset(
+    {
+        Reason.OVERLOADED,
+        Reason.FEW_SAMPLES,
+        Reason.NOT_PINNED,
+        Reason.NOISY,
+        Reason.PROBES_LOST,
+        Reason.PROFILED,
+    }
+)
 
 
 def verdict(
@@ -50,6 +59,9 @@ def verdict(
     if data.manifest.cores.get("host") is None:
         findings.append(Finding(Reason.NOT_PINNED, "The host had no core of its own; it shared with the load side."))
     findings += _noise(data)
+    if data.manifest.heap_profile is not None:
+        text = "The heap profiler was in the process: times, CPU and memory are not the framework's own."
+        findings.append(Finding(Reason.PROFILED, text))
     reasons = tuple(f for f in findings if f.code not in _NOTES)
     notes = [f for f in findings if f.code in _NOTES]
     notes += [] if phases_claimed else missing

@@ -168,6 +168,7 @@ class Reason(StrEnum):
     NOT_PINNED = "not_pinned"
     NOISY = "noisy"
     PROBES_LOST = "probes_lost"
+    PROFILED = "profiled"
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -84,10 +84,15 @@ class Memory(msgspec.Struct, frozen=True):
 
     pss_peak and private_dirty_peak: the largest sum over them at one moment, one look a second. rss_peak: the larger
     of the kernel's high-water mark of one process (which is it for a host of one process) and the largest such sum,
-    four looks a second. rss_idle: of the host's own process, ready, with one request answered.
+    four looks a second. rss_idle: of the host's own process, ready, with one request answered. The others are sums over
+    the processes: rss_warm at the end of the warm-up, rss_drained when the load has ended and all is answered,
+    rss_rested after the idle wait, where one was asked for.
     """
 
     rss_idle: float | None = None
+    rss_warm: float | None = None
+    rss_drained: float | None = None
+    rss_rested: float | None = None
     rss_peak: float | None = None
     pss_peak: float | None = None
     private_dirty_peak: float | None = None

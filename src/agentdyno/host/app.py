@@ -19,7 +19,7 @@ from agentdyno.contract.invoke import INVOKE_PATH, PROBLEM_TYPE, InvokeRequest, 
 from agentdyno.emit.sender import Sender
 from agentdyno.host.border import Border
 from agentdyno.host.invocation import Invocation, describe, report
-from agentdyno.host.metrics import CONTENT_TYPE, HostMetrics
+from agentdyno.host.metrics import CONTENT_TYPE, HostMetrics, ProbeCollector
 from agentdyno.host.probes import Probes
 from agentdyno.host.trace import RequestTrace, open_trace
 
@@ -27,6 +27,7 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+HEAP_PATH = "/debug/pprof/heap"
 MAX_BODY_BYTES = 1 << 20
 _BODY_S = 10.0
 _CLOSE_S = 5.0
@@ -47,6 +48,7 @@ class Host:
     on_trace: told of every finished request and its outcome.
     admission: how many requests may be in flight; beyond it a cheap 429 (None: no limit, which shows the collapse).
     probing: whether the probes run; only the self-check, which measures what they cost, switches them off.
+    heap: takes a heap profile, in a process that is profiled.
     """
 
     def __init__(
@@ -63,10 +65,12 @@ class Host:
         spans: Sender | None = None,
         on_trace: Callable[[RequestTrace, str], None] | None = None,
         probing: bool = True,
+        heap: Callable[[], bytes] | None = None,
     ) -> None:
         self.adapter = adapter
         self.metrics = metrics
         self.probes = Probes()
+        metrics.registry.register(ProbeCollector(self.probes, framework))
         self._llm = llm
         self._tools = {tool.name: tool for tool in tools}
         self._system_prompt = system_prompt
@@ -78,6 +82,7 @@ class Host:
         self._spans = spans
         self._on_trace = on_trace
         self._probing = probing
+        self._heap = heap
         detail = f"{admission} requests are in flight, which is the admission limit. Try again later."
         self._rejection = _encode(Problem("Too many requests", 429, "admission", detail))
 
@@ -202,9 +207,9 @@ class Host:
         if path == "/debug/probes":
             _only(method, "GET")
             return 200, _encode(self.probes.report(self._spans)), _JSON
-        if path == "/debug/pprof/heap":
+        if path == HEAP_PATH:
             _only(method, "GET")
-            raise _Refused(501, "not_profiling", "This process is timed, so it carries no heap profiler.")
+            return await self._heap_profile()
         if path == INVOKE_PATH:
             _only(method, "POST")
         if path.startswith("/agent/sessions/"):
@@ -214,6 +219,13 @@ class Host:
             _only(method, "PUT", "DELETE")
             return await self._change_tool(method, path.removeprefix("/agent/tools/"))
         raise _Refused(404, "not_found", f"There is nothing at {path[:200]}.")
+
+    async def _heap_profile(self) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
+        if self._heap is None:
+            raise _Refused(501, "not_profiling", "This process is timed, so it carries no heap profiler.")
+        profile = await asyncio.to_thread(self._heap)
+        name = b'attachment; filename="heap.pb.gz"'
+        return 200, profile, [(b"content-type", b"application/octet-stream"), (b"content-disposition", name)]
 
     async def _end_session(self, session_id: str) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
         if isinstance(self.adapter, KeepsSessions):

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from agentdyno.host.probes import Buckets, Probes
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # 1 ms to 60 s, about 1.5 x apart, so that a percentile read from buckets is within a quarter of the truth.
@@ -65,3 +72,39 @@ class HostMetrics:
     def render(self) -> bytes:
         """The exposition text."""
         return generate_latest(self.registry)
+
+
+class ProbeCollector(Collector):
+    """What the probes saw, read when the metrics are: nothing is added to the moments that they watch."""
+
+    def __init__(self, probes: Probes, framework: str) -> None:
+        self._probes = probes
+        self._framework = framework
+
+    def collect(self) -> Iterator[Metric]:
+        """GC pauses by generation, event-loop lag, and tasks."""
+        pauses = HistogramMetricFamily(
+            "agentdyno_gc_pause_seconds",
+            "Pauses by the cyclic garbage collector.",
+            labels=("framework", "generation"),
+        )
+        for generation, buckets in enumerate(self._probes.gc_pauses):
+            _add(pauses, (self._framework, str(generation)), buckets)
+        yield pauses
+        lags = HistogramMetricFamily(
+            "agentdyno_loop_lag_seconds",
+            "How late the event loop ran a timer that was due every 50 ms.",
+            labels=("framework",),
+        )
+        _add(lags, (self._framework,), self._probes.loop_lags)
+        yield lags
+        count = self._probes.tasks()
+        if count is not None:
+            tasks = GaugeMetricFamily("agentdyno_tasks", "asyncio's tasks that are not done.", labels=("framework",))
+            tasks.add_metric((self._framework,), count)
+            yield tasks
+
+
+def _add(family: HistogramMetricFamily, labels: Sequence[str], buckets: Buckets) -> None:
+    bounds = [*(str(bound) for bound in buckets.bounds_s), "+Inf"]
+    family.add_metric(labels, list(zip(bounds, accumulate(buckets.counts), strict=True)), buckets.total_s)

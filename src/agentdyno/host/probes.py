@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 from array import array
+from bisect import bisect_left
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -14,6 +16,19 @@ from agentdyno.host.trace import now_ns
 
 LOOP_PROBE_INTERVAL_S = 0.05
 _KEPT = 100_000  # events; beyond it the oldest half goes and `lost` counts it
+# Both about 2 x apart: a young collection takes microseconds, a full one of a large heap a second.
+GC_BOUNDS_S = (
+    *(5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3),
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+)
+LAG_BOUNDS_S = (*(1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5), 1.0, 2.5, 5.0, 10.0)
+_GENERATIONS = 3
 _GC_FIELDS = 4
 _LOOP_FIELDS = 2
 
@@ -25,6 +40,7 @@ class ProbeReport(msgspec.Struct, frozen=True):
     loop: (deadline_ns, lag_ns): how late the event loop ran a timer that was due at the deadline.
     lost: events that were thrown away because there were too many. spans_recorded, spans_dropped: records of
     requests made for the recorder, and those of them that were thrown away; None when the host is not traced.
+    tasks: asyncio's tasks that are not done, now.
     """
 
     gc: list[tuple[int, int, int, int]]
@@ -32,6 +48,24 @@ class ProbeReport(msgspec.Struct, frozen=True):
     lost: int
     spans_recorded: int | None = None
     spans_dropped: int | None = None
+    tasks: int | None = None
+
+
+class Buckets:
+    """Counts of durations by size, in flat arrays and without a lock: a GC callback may come at any moment, also when
+    this very thread holds the lock of a metric.
+    """
+
+    def __init__(self, bounds_s: Sequence[float]) -> None:
+        self.bounds_s = tuple(bounds_s)
+        self.counts = array("q", bytes(8 * (len(self.bounds_s) + 1)))
+        self.total_s = 0.0
+
+    def add(self, duration_ns: int) -> None:
+        """Count one."""
+        seconds = duration_ns / 1e9
+        self.counts[bisect_left(self.bounds_s, seconds)] += 1
+        self.total_s += seconds
 
 
 class Probes:
@@ -41,14 +75,18 @@ class Probes:
         # Flat arrays of 64-bit integers: the probe must not be what grows in the process it watches.
         self._gc = array("q")
         self._loop = array("q")
+        self.gc_pauses = [Buckets(GC_BOUNDS_S) for _ in range(_GENERATIONS)]
+        self.loop_lags = Buckets(LAG_BOUNDS_S)
         self._gc_start_ns = 0
         self._lost = 0
+        self._loop_of: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin; call on the running loop."""
         gc.callbacks.append(self._on_gc)
-        self._task = asyncio.get_running_loop().create_task(self._probe_loop())
+        self._loop_of = asyncio.get_running_loop()
+        self._task = self._loop_of.create_task(self._probe_loop())
 
     def stop(self) -> None:
         """End; what was seen stays readable."""
@@ -62,15 +100,21 @@ class Probes:
         # Of copies: making the tuples can itself start a collection, whose event must not shift what is being read.
         gc_events = list(zip(*[iter(self._gc[:])] * _GC_FIELDS, strict=True))
         loop_events = list(zip(*[iter(self._loop[:])] * _LOOP_FIELDS, strict=True))
-        ledger = (None, None) if spans is None else (spans.recorded, spans.dropped)
-        return ProbeReport(gc_events, loop_events, self._lost, *ledger)
+        recorded, dropped = (None, None) if spans is None else (spans.recorded, spans.dropped)
+        return ProbeReport(gc_events, loop_events, self._lost, recorded, dropped, self.tasks())
+
+    def tasks(self) -> int | None:
+        """How many of asyncio's tasks are not done; None before the start. Call on the loop's own thread."""
+        return None if self._loop_of is None else len(asyncio.all_tasks(self._loop_of))
 
     def _on_gc(self, phase: str, info: dict[str, Any]) -> None:
         if phase == "start":
             self._gc_start_ns = now_ns()
             return
         begin = self._gc_start_ns
-        self._gc.extend((begin, now_ns() - begin, info["generation"], info["collected"]))
+        pause_ns = now_ns() - begin
+        self._gc.extend((begin, pause_ns, info["generation"], info["collected"]))
+        self.gc_pauses[info["generation"]].add(pause_ns)
         self._lost += _trim(self._gc, _GC_FIELDS)
 
     async def _probe_loop(self) -> None:
@@ -80,6 +124,7 @@ class Probes:
             await asyncio.sleep(max(0.0, (deadline - now_ns()) / 1e9))
             late = now_ns() - deadline
             self._loop.extend((deadline, max(0, late)))
+            self.loop_lags.add(max(0, late))
             self._lost += _trim(self._loop, _LOOP_FIELDS)
             # Absolute deadlines: those that a stall swallowed each count, with the lag they suffered.
             deadline += interval_ns

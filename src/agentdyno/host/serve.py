@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+import agentdyno
 from agentdyno.contract.adapter import Adapter, AdapterError, LlmEndpoint, Variant, check_class, read_folder
 from agentdyno.contract.proof import ProofError, key_from_environment
 from agentdyno.contract.scenario import SCENARIOS, Workload
@@ -27,6 +28,7 @@ from agentdyno.host import border, offline
 
 if TYPE_CHECKING:
     from agentdyno.host.app import Host
+    from agentdyno.host.heap import HeapProfiler
 
 API_KEY_VARIABLE = "AGENTDYNO_LLM_API_KEY"
 _BACKLOG = 4096
@@ -45,15 +47,38 @@ def main(argv: list[str] | None = None) -> int:
         key = key_from_environment(os.environ)
         if options.offline:
             offline.refuse_all_but_loopback()
+        heap = None if options.heap_profile is None else _heap_profiler(options, folder.path)
         llm_border = border.install(options.llm)
         adapter = load_adapter(folder.path, variant)
         llm_border.refresh()
-        host = _host(options, variant, adapter, workload, key, llm_border)
+        snapshot = None if heap is None else heap.snapshot
+        host = _host(options, variant, adapter, workload, key, llm_border, snapshot)
         listener = _listen(options)
-    except (AdapterError, ProofError, msgspec.MsgspecError, ValueError) as error:
+    except (AdapterError, ProofError, HeapProfilerMissing, msgspec.MsgspecError, ValueError) as error:
         sys.stderr.write(f"The host cannot start: {error}\n")
         return 2
-    return _serve(host, listener, asyncio_loop=options.offline)
+    try:
+        return _serve(host, listener, asyncio_loop=options.offline)
+    finally:
+        if heap is not None:
+            heap.close()
+
+
+class HeapProfilerMissing(RuntimeError):
+    """The heap profiler cannot be loaded from where it should be; the text says why."""
+
+
+def _heap_profiler(options: argparse.Namespace, adapter: Path) -> HeapProfiler:
+    """Started before the adapter is imported, so that what its imports hold is seen. Raises HeapProfilerMissing."""
+    from agentdyno.host.heap import HeapProfiler
+
+    labels = {"framework": options.variant, "run": options.run_id}
+    roots = {"agentdyno": Path(agentdyno.__file__).parent, f"adapters/{adapter.name}": adapter.absolute()}
+    try:
+        return HeapProfiler(options.heap_profile, labels, roots)
+    except ImportError as error:
+        text = f"the heap profiler cannot be loaded from {options.heap_profile}: {error}"
+        raise HeapProfilerMissing(text) from error
 
 
 def load_adapter(folder: Path, variant: Variant) -> Adapter:
@@ -99,6 +124,7 @@ def _host(
     workload: Workload,
     key: bytes,
     llm_border: border.Border,
+    heap: Callable[[], bytes] | None,
 ) -> Host:
     from agentdyno.host.app import Host
     from agentdyno.host.metrics import HostMetrics
@@ -126,6 +152,7 @@ def _host(
         border=llm_border,
         spans=None if options.spans is None else Sender(parse_address(options.spans), Service.HOST),
         probing=not options.no_probes,
+        heap=heap,
     )
 
 
@@ -212,6 +239,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--admission", type=_admission, default=64, help="requests in flight, or `off` (default 64)")
     parser.add_argument("--spans", metavar="HOST:PORT", help="the recorder; without it nothing is traced")
     parser.add_argument("--no-probes", action="store_true", help="for the self-check, which measures their cost")
+    parser.add_argument(
+        "--heap-profile", type=Path, metavar="FOLDER", help="sample the heap, with the profiler that is in this folder"
+    )
+    parser.add_argument("--run-id", default="", help="the run that heap profiles are labelled with")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--fd", type=int, help="an inherited listening socket, instead of host and port")

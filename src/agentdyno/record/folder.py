@@ -82,6 +82,10 @@ class RunFolder:
         encoded = text.encode("utf-8", errors="replace")
         self._replace(name, lambda partial: partial.write_bytes(encoded))
 
+    def write_bytes(self, name: str, content: bytes) -> None:
+        """Write `name` whole or not at all. Raises OSError."""
+        self._replace(name, lambda partial: partial.write_bytes(content))
+
     def requests(self) -> pa.Table:
         """All arrivals so far, in the order of the schedule: the fields of RequestRecord. Raises FolderError."""
         found = _read_lines(sorted(self.raw.glob("requests-*.jsonl")), _REQUEST_SCHEMA, _REQUEST_REQUIRED)

@@ -17,6 +17,7 @@ from agentdyno.contract.run import SCHEMA_VERSION, BackendStats, Finding, LoadPl
 from agentdyno.contract.scenario import Workload
 from agentdyno.contract.summary import Framework
 from agentdyno.contract.trace import RecorderLedger
+from agentdyno.record.cgroup import Cgroup
 
 
 class Status(StrEnum):
@@ -53,6 +54,10 @@ class Manifest(msgspec.Struct, kw_only=True):
     """One run. t0_monotonic_ns: the schedule's origin on this machine's monotonic clock, so that records that
     count from t0 and samples that carry the clock's own time can be laid side by side. recorder: None where nothing
     was traced, and where it died before it could say.
+    moments_monotonic_ns: `drained` (the load has ended, nothing is in flight) and `rested` (after the idle wait), for
+    which the resources say what was held then. cgroup: limits and throttling, where the host is in one.
+    heap_profile: the profiler and its settings, in a run whose times and memory are for that reason no figures of the
+    framework; None in every other.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -81,6 +86,8 @@ class Manifest(msgspec.Struct, kw_only=True):
     cold_start_ms: float | None = None
     first_answer_ms: float | None = None
     rss_idle_bytes: int | None = None
+    moments_monotonic_ns: dict[str, int] = {}
+    cgroup: Cgroup | None = None
     t0_monotonic_ns: int | None = None
     workers: list[WorkerEnd] = []
     spans_dropped: int | None = None
@@ -88,6 +95,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     recorder: RecorderLedger | None = None
     unix_offset_ns: int | None = None
     proof_key: str | None = None
+    heap_profile: dict[str, Any] | None = None
     stage_seconds: dict[str, float] = {}
     findings: list[Finding] = []
 

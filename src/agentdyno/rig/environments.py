@@ -20,6 +20,7 @@ from agentdyno.contract.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[3]
 RIG = "rig"
+PROFILER = "profiler"
 
 STAMP_FORMAT = 1
 
@@ -92,6 +93,11 @@ class State(StrEnum):
 def rig_environment(root: Path = ROOT) -> Environment:
     """The rig's own environment, with the command line in it."""
     return Environment(RIG, root / ".venv", root / "requirements.lock", root, (root / "src" / "agentdyno",))
+
+
+def profiler_environment(root: Path = ROOT) -> Environment:
+    """The heap profiler's environment: what it holds goes to the end of a profiled host's path, and nowhere else."""
+    return Environment(PROFILER, root / ".venvs" / PROFILER, root / PROFILER / "requirements.lock", root, ())
 
 
 def adapter_environment(folder: Path, root: Path = ROOT) -> Environment:

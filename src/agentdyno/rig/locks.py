@@ -32,13 +32,18 @@ def adapter_requirements(folder: Path, root: Path = ROOT) -> list[str]:
 
     Raises SetupError when the folder has no requirements.in.
     """
+    return [*_project(root)["dependencies"], *listed_requirements(folder)]
+
+
+def listed_requirements(folder: Path) -> list[str]:
+    """What a folder's requirements.in lists. Raises SetupError when it has none."""
     file = folder / "requirements.in"
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise SetupError(f"{file} cannot be read: {error.strerror}. It may be empty, but it must be there.") from error
     own = [line.split(" #")[0].strip() for line in lines]
-    return [*_project(root)["dependencies"], *(line for line in own if line and not line.startswith("#"))]
+    return [line for line in own if line and not line.startswith("#")]
 
 
 def write_lock(environment: Environment, requirements: list[str], *, upgrade: bool = False) -> int:

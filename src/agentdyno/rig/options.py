@@ -53,6 +53,7 @@ PROFILES = {
 class BenchOptions:
     """One run. backend_url None: the scripted mock. admission None: off. ready_timeout_s: for the host to become
     ready, and again for its first answer. api_key never leaves this process but in the host's environment.
+    idle_wait_s: how long the host is left alone after the load, to see what memory it gives back.
     """
 
     framework: str
@@ -65,6 +66,7 @@ class BenchOptions:
     backend_url: str | None
     model: str
     api_key: str | None
+    idle_wait_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +95,7 @@ class Words:
     seats: str | None = None
     tool_latency: str | None = None
     traces: str | None = None
+    idle_wait: str | None = None
 
 
 def read(words: Words, environ: Mapping[str, str] = os.environ) -> BenchOptions:
@@ -131,6 +134,7 @@ def read(words: Words, environ: Mapping[str, str] = os.environ) -> BenchOptions:
         backend_url=backend_url,
         model=_model(words.model, backend_url),
         api_key=key if backend_url is not None else None,
+        idle_wait_s=_seconds("IDLE_WAIT", _given(words.idle_wait, "0s"), _MAX_TIMEOUT_S, zero=True),
     )
 
 

@@ -15,10 +15,16 @@ from agentdyno.record.manifest import Manifest, machine_facts, source_commit
 from agentdyno.rig.cores import CorePlan
 from agentdyno.rig.environments import ROOT, Environment, facts, normalised, rig_environment
 from agentdyno.rig.options import BenchOptions
+from agentdyno.rig.snapshots import HeapProfiling
 
 
 def first_manifest(
-    options: BenchOptions, variant: Variant, environment: Environment, cores: CorePlan, run_id: str
+    options: BenchOptions,
+    variant: Variant,
+    environment: Environment,
+    cores: CorePlan,
+    run_id: str,
+    heap: HeapProfiling | None = None,
 ) -> Manifest:
     """The manifest of a run that is about to start. Raises SetupError when the environment is not there."""
     built = facts(environment)
@@ -46,6 +52,7 @@ def first_manifest(
         },
         machine=machine_facts(),
         environment=asdict(built),
+        heap_profile=None if heap is None else heap.facts(),
         rig_environment={"lock_sha256": rig.lock_sha256, "python": rig.python},
         cores={
             "host": sorted(cores.host) if cores.host else None,

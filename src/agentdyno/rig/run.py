@@ -19,6 +19,7 @@ from agentdyno.contract.proof import KEY_BYTES
 from agentdyno.contract.run import ExitCode, Finding, Reason
 from agentdyno.contract.summary import Summary
 from agentdyno.load.records import DISK_FULL_EXIT
+from agentdyno.record.cgroup import Cgroup, read_cgroup
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Status
 from agentdyno.record.processes import default_reader
@@ -42,6 +43,7 @@ from agentdyno.rig.servers import (
     start_host,
     start_recorder,
 )
+from agentdyno.rig.snapshots import HeapProfiling, Snapshots
 
 _POLL_S = 0.2
 _LOAD_START_S = 30.0
@@ -62,7 +64,7 @@ class RunStopped(Exception):
 class Run:
     """One run of one framework, from an empty folder to a verdict. Use once.
 
-    interruption: entered already; a signal that it noted stops the run.
+    interruption: entered already; a signal that it noted stops the run. heap: sample the host's heap.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Run:
         variant: Variant,
         folder: RunFolder,
         interruption: Interruption,
+        heap: HeapProfiling | None = None,
     ) -> None:
         self.folder = folder
         self._options = options
@@ -87,8 +90,11 @@ class Run:
         self._backend: Backend | None = None
         self._recorder: RecorderProcess | None = None
         self._host: Host | None = None
+        self._cgroup_before: Cgroup | None = None
         self._sampler = Sampler(folder.raw / "resources.jsonl")
-        self._manifest = first_manifest(options, variant, self._environment, self._cores, folder.run_id)
+        self._manifest = first_manifest(options, variant, self._environment, self._cores, folder.run_id, heap)
+        self._heap = None if heap is None else heap.options(folder)
+        self._snapshots = None if heap is None else Snapshots(folder, heap)
 
     def run(self) -> tuple[Summary, ExitCode]:
         """Live through it. Whatever happens, the children are ended and what was measured is kept and judged."""
@@ -139,13 +145,17 @@ class Run:
                 log=self.folder.log("host"),
                 children=self._servers,
                 spans=spans,
+                heap=self._heap,
             )
             manifest.cold_start_ms = self._host.cold_start_ms
             manifest.first_answer_ms = first_answer(self._host.url, options, self._key)
         say(f"{self._variant.name}: ready after {manifest.cold_start_ms / 1000:.1f} s, first answer verified")
         reading = default_reader().read(self._host.child.pid, detailed=False)
         manifest.rss_idle_bytes = reading.rss_bytes if reading is not None else None
+        self._cgroup_before = read_cgroup(self._host.child.pid)
         self._start_sampler()
+        if self._snapshots is not None:
+            self._snapshots.begin(self._host.url)
         with self._timed("load"):
             self._follow_load(self._host)
 
@@ -184,12 +194,32 @@ class Run:
                 self._interruption.check()
                 live.show()
                 self._check_servers()
+                if self._snapshots is not None:
+                    self._snapshots.tick(host.url)
                 if time.monotonic() > deadline:
                     raise RunStopped(Reason.GENERATOR_DIED, f"The load generator did not end.{load[0].log_tail()}")
                 time.sleep(_POLL_S)
         finally:
             live.end()
         self._check_load(load[0])
+        if self._snapshots is not None:
+            self._snapshots.end(host.url)
+        self._rest()
+
+    def _rest(self) -> None:
+        """What the host holds once all is answered, and after a while in which nothing is asked of it."""
+        moments = self._manifest.moments_monotonic_ns
+        moments["drained"] = time.monotonic_ns()
+        if not self._options.idle_wait_s:
+            return
+        say(f"{self._variant.name}: left alone for {self._options.idle_wait_s:g} s")
+        with self._timed("idle_wait"):
+            end = time.monotonic() + self._options.idle_wait_s
+            while (left := end - time.monotonic()) > 0:
+                self._interruption.check()
+                self._check_servers()
+                time.sleep(min(_POLL_S, left))
+        moments["rested"] = time.monotonic_ns()
 
     def _check_servers(self) -> None:
         backend = self._backend
@@ -220,7 +250,13 @@ class Run:
         manifest.proof_key = self._key.hex()
         with self._timed("end"):
             # Each by itself: what cannot be had any more must not keep the rest from being kept.
-            for step in (self._end_load, self._ask_servers, self._end_servers, self._calibrate_again):
+            for step in (
+                self._end_load,
+                self._read_cgroup,
+                self._ask_servers,
+                self._end_servers,
+                self._calibrate_again,
+            ):
                 self._try(step)
         self._try(lambda: keep_records(self.folder, manifest))
         self._try(lambda: export_clients(self.folder, manifest))
@@ -291,6 +327,10 @@ class Run:
                 ask_host(self.folder, self._host.child, self._host.url, self._manifest)
         finally:
             ask_backend(self.folder, self._backend, self._manifest)
+
+    def _read_cgroup(self) -> None:
+        if self._host is not None:
+            self._manifest.cgroup = read_cgroup(self._host.child.pid, self._cgroup_before)
 
     def _end_servers(self) -> None:
         # A host that never became ready has nothing to drain, and would not even hear of it.

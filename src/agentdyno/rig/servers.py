@@ -133,6 +133,15 @@ def start_recorder(
 
 
 @dataclass(frozen=True, slots=True)
+class HeapOptions:
+    """What a profiling host is given. site_packages: the profiler's. scratch: the folder for what it writes."""
+
+    site_packages: Path
+    run_id: str
+    scratch: Path
+
+
+@dataclass(frozen=True, slots=True)
 class Host:
     """A ready host process. cold_start_ms: from its spawn to its first ready answer."""
 
@@ -155,10 +164,12 @@ def start_host(
     offline: bool = False,
     spans: str | None = None,
     probes: bool = True,
+    heap: HeapOptions | None = None,
 ) -> Host:
     """Start the host of one adapter and wait until it is ready. Raises ChildFailed with the log's last lines.
 
-    spans: the recorder's address, host:port; None: nothing is traced. probes: False only in the self-check.
+    spans: the recorder's address, host:port; None: nothing is traced. probes: False only in the self-check. heap:
+    sample the heap; None: a timed process, which carries nothing of the profiler.
     """
     environment = {**variant.env, KEY_VARIABLE: key.hex()}
     if options.api_key is not None:
@@ -181,6 +192,9 @@ def start_host(
             command += ["--admission", admission, *(["--offline"] if offline else [])]
             command += ["--spans", spans] if spans is not None else []
             command += [] if probes else ["--no-probes"]
+            if heap is not None:
+                command += ["--heap-profile", str(heap.site_packages), "--run-id", heap.run_id]
+                environment["TMPDIR"] = str(heap.scratch)
             child = children.start("host", command, log=log, cores=cores, environment=environment, inherit=(listener,))
     url = f"http://127.0.0.1:{port}"
     return Host(child, url, child.wait_ready(f"{url}/healthz", options.ready_timeout_s) * 1000)
