@@ -5,13 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from agentdyno.rig.environments import ROOT, SetupError, adapter_environment, normalised, rig_environment
+from agentdyno.rig.environments import (
+    ROOT,
+    SetupError,
+    adapter_environment,
+    normalised,
+    profiler_environment,
+    rig_environment,
+)
 from agentdyno.rig.frameworks import all_folders
 from agentdyno.rig.locks import adapter_requirements, locked_version, rig_requirements, write_lock
 from tests.rig.conftest import Checkout, make_wheel
 
 FOLDERS = all_folders()
-LOCKS = [rig_environment().lock, *(adapter_environment(folder).lock for folder in FOLDERS)]
+LOCKS = [rig_environment().lock, profiler_environment().lock, *(adapter_environment(folder).lock for folder in FOLDERS)]
 # Each framework's own distributions, of which no trace may be in another's environment.
 OWN = {
     "langchain": {"langchain", "langchain-core", "langgraph", "langsmith"},

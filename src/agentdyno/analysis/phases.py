@@ -18,6 +18,7 @@ from agentdyno.contract.phases import Phase, Stretch, tile
 from agentdyno.contract.run import Outcome
 from agentdyno.contract.summary import CriticalPath, PhaseTime, SpanLedger
 from agentdyno.contract.summary import Step as SummaryStep
+from agentdyno.record.collections_paused import no_collections
 from agentdyno.record.spans import SpanKind
 
 NS_PER_MS = 1e6
@@ -38,7 +39,11 @@ class PhaseTable:
 
 def phase_table(data: RunData) -> PhaseTable | None:
     """None when not one request is traced."""
-    requests = traced_requests(data)
+    with no_collections():
+        return _table(traced_requests(data))
+
+
+def _table(requests: list[TracedRequest]) -> PhaseTable | None:
     if not requests:
         return None
     tiles = [
@@ -85,7 +90,8 @@ def usual_path(table: PhaseTable | None) -> CriticalPath | None:
     """The critical path that most requests took, with the mean time of each of its steps."""
     if table is None:
         return None
-    paths = [critical_path(request) for request in table.requests]
+    with no_collections():
+        paths = [critical_path(request) for request in table.requests]
     names = [tuple(step.name for step in path) for path in paths]
     usual, count = Counter(names).most_common(1)[0]
     of_these = [path for path, its_names in zip(paths, names, strict=True) if its_names == usual]
@@ -103,7 +109,7 @@ def span_ledger(data: RunData) -> SpanLedger:
     """
     if data.spans is None or data.requests is None:
         return SpanLedger()
-    spans = data.spans
+    spans = data.spans.select(["trace_id", "span_id", "parent_span_id", "kind", "error"])
     wanted = pa.array(data.requests.trace_ids(Outcome.OK), pa.string())
     own = spans.filter(pc.is_in(spans["trace_id"], wanted))
     counted = own.filter(of_kinds(own, _COUNTED))

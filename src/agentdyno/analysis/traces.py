@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import pairwise
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from agentdyno.analysis.run_data import RunData
-from agentdyno.contract.phases import Phase
+from agentdyno.contract.phases import Phase, covered
 from agentdyno.contract.run import Outcome
 from agentdyno.record.spans import SpanKind
 
@@ -19,8 +19,7 @@ _INNER = (SpanKind.CHAT, SpanKind.TOOL, SpanKind.PLANNING)
 _READ = (SpanKind.REQUEST, SpanKind.SERVED, *_INNER)
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """A call or a stretch of planning within a request; ns on the run's clock."""
 
     kind: SpanKind
@@ -53,18 +52,18 @@ def traced_requests(data: RunData) -> list[TracedRequest]:
     if data.spans is None or data.requests is None:
         return []
     wanted = pa.array(data.requests.trace_ids(Outcome.OK), pa.string())
-    spans = data.spans.filter(pc.and_(pc.is_in(data.spans["trace_id"], wanted), of_kinds(data.spans, _READ)))
-    kinds = spans["kind"].to_pylist()
-    columns = ("trace_id", "name", "phase", "start_monotonic_ns", "end_monotonic_ns")
-    rows = list(zip(kinds, *(spans[name].to_pylist() for name in columns), strict=True))
+    columns = ["kind", "trace_id", "name", "phase", "start_monotonic_ns", "end_monotonic_ns"]
+    spans = data.spans.select(columns)
+    spans = spans.filter(pc.and_(of_kinds(spans, _READ), pc.is_in(spans["trace_id"], wanted)))
+    rows = list(zip(*(spans[name].to_pylist() for name in columns), strict=True))
     found = {row[1]: TracedRequest(row[1], row[4], row[5]) for row in rows if row[0] == SpanKind.REQUEST}
-    phases = {phase.value: phase for phase in Phase}
+    kinds, phases = {kind.value: kind for kind in SpanKind}, {phase.value: phase for phase in Phase}
     for kind, trace_id, name, phase, start_ns, end_ns in rows:
         request = found.get(trace_id)
-        if request is None or kind == SpanKind.REQUEST:
+        if request is None or kind == "request":
             continue
-        event = Event(SpanKind(kind), name, phases.get(phase), start_ns, end_ns)
-        (request.served if kind == SpanKind.SERVED else request.events).append(event)
+        event = Event(kinds[kind], name, phases.get(phase), start_ns, end_ns)
+        (request.served if kind == "served" else request.events).append(event)
     return list(found.values())
 
 
@@ -91,27 +90,14 @@ def time_split(request: TracedRequest) -> dict[Share, int]:
     shares = {SpanKind.TOOL: Share.TOOL, SpanKind.CHAT: calls}
     stretches = [(shares[e.kind], e.start_ns, e.end_ns) for e in request.events if e.kind in shares]
     stretches += [(Share.LLM_WAIT, e.start_ns, e.end_ns) for e in request.served]
-    took = _sweep(request, stretches)
-    took[Share.FRAMEWORK] = request.end_ns - request.start_ns - sum(took.values())
+    begin_ns, end_ns = request.start_ns, request.end_ns
+    inside = [(share, max(start, begin_ns), min(end, end_ns)) for share, start, end in stretches]
+    took = covered([one for one in inside if one[1] < one[2]], _PRECEDENCE)
+    took[Share.FRAMEWORK] = end_ns - begin_ns - sum(took.values())
     return took
 
 
-def _sweep(request: TracedRequest, stretches: Sequence[tuple[Share, int, int]]) -> dict[Share, int]:
-    inside = [
-        (share, max(start_ns, request.start_ns), min(end_ns, request.end_ns)) for share, start_ns, end_ns in stretches
-    ]
-    took = dict.fromkeys(Share, 0)
-    borders = sorted({moment for _, *ends in inside for moment in ends})
-    for begin, end in pairwise(borders):
-        running = {share for share, start_ns, end_ns in inside if start_ns <= begin and end_ns >= end}
-        share = next((s for s in _PRECEDENCE if s in running), None)
-        if share is not None:
-            took[share] += end - begin
-    return took
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """A piece of a request's critical path. name: phase and event, or the phase alone of what lies between."""
 
     name: str

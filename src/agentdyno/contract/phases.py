@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import pairwise
+from operator import itemgetter
+from typing import TypeVar
+
+_Label = TypeVar("_Label", bound=Hashable)
 
 
 class Phase(StrEnum):
@@ -59,13 +62,29 @@ def tile(start_ns: int, end_ns: int, stretches: Sequence[Stretch]) -> dict[Phase
     if not inside:
         took[Phase.FRAMEWORK] = end_ns - start_ns
         return took
-    first = min(s.start_ns for s in inside)
+    first_ns = min(s.start_ns for s in inside)
     last = max(inside, key=lambda s: s.end_ns)
-    took[Phase.PARSE] = first - start_ns
-    after = Phase.RESPOND if last.phase is Phase.REFLECT else Phase.FRAMEWORK
-    took[after] += end_ns - last.end_ns
-    for begin, end in pairwise(sorted({s.start_ns for s in inside} | {s.end_ns for s in inside})):
-        running = {s.phase for s in inside if s.start_ns <= begin and s.end_ns >= end}
-        phase = next((p for p in _PRECEDENCE if p in running), Phase.FRAMEWORK)
-        took[phase] += end - begin
+    took |= covered([(s.phase, s.start_ns, s.end_ns) for s in inside], _PRECEDENCE)
+    took[Phase.FRAMEWORK] = last.end_ns - first_ns - sum(took.values())
+    took[Phase.PARSE] = first_ns - start_ns
+    took[Phase.RESPOND if last.phase is Phase.REFLECT else Phase.FRAMEWORK] += end_ns - last.end_ns
+    return took
+
+
+def covered(stretches: Sequence[tuple[_Label, int, int]], precedence: Sequence[_Label]) -> dict[_Label, int]:
+    """How much time each label has, of stretches (label, start, end); where some overlap, the first of `precedence`."""
+    borders = [(start, 1, label) for label, start, _ in stretches]
+    borders += [(end, -1, label) for label, _, end in stretches]
+    borders.sort(key=itemgetter(0))
+    running = dict.fromkeys(precedence, 0)
+    took = dict.fromkeys(precedence, 0)
+    at = borders[0][0] if borders else 0
+    for moment, change, label in borders:
+        if moment > at:
+            for first in precedence:
+                if running[first]:
+                    took[first] += moment - at
+                    break
+            at = moment
+        running[label] += change
     return took

@@ -71,8 +71,8 @@ def _page(title: str, subtitle: str, profile: Profile, views: Sequence[_View], a
         "passes_on": list(Kind).index(Kind.LIBRARY),
         **_tree(profile, views, attribution),
     }
-    # Within a script element only "</" could end it early.
-    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/")
+    # No name can then end the script element, or open a comment in it.
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
     notes = " ".join([*profile.comments, "Only what Python's own allocators gave out: no memory of native libraries."])
     parts = {"title": title, "subtitle": subtitle, "notes": notes}
     page = _TEMPLATE.read_text(encoding="utf-8")

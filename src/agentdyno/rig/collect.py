@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from http import HTTPStatus
 from urllib.error import HTTPError
 
@@ -15,6 +12,7 @@ import pyarrow.parquet as pq
 
 from agentdyno.contract.run import Finding, Reason
 from agentdyno.host.probes import ProbeReport
+from agentdyno.record.collections_paused import no_collections
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.ledger import read_ledger
 from agentdyno.record.manifest import Backend as BackendRecord
@@ -92,24 +90,12 @@ def keep_records(folder: RunFolder, manifest: Manifest) -> None:
 
 def _keep_spans(folder: RunFolder, manifest: Manifest, requests: pa.Table) -> None:
     reader = SpanReader(folder.raw, manifest.framework.name)
-    with _no_collections():
+    with no_collections():
         folder.write_spans(reader.tables(requests, manifest.t0_monotonic_ns), SPAN_SCHEMA)
     manifest.spans_dropped = reader.senders.dropped
     manifest.spans_unreadable = reader.senders.unreadable
     manifest.unix_offset_ns = reader.senders.unix_offset_ns
     manifest.recorder = read_ledger(folder.raw)
-
-
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """For hundreds of thousands of short-lived records, none of them in a cycle: looking takes half of the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def export_clients(folder: RunFolder, manifest: Manifest) -> None:
