@@ -58,7 +58,9 @@ class HeapProfiler:
         if not self._export.is_available:
             raise ImportError(f"ddtrace's exporter cannot be loaded: {self._export.failure_msg}")
         seen = "" if sys.version_info >= (3, 12) else " Before Python 3.12 it does not see the memory of lists' items."
-        self._origin = f"ddtrace {version('ddtrace')} memalloc, one sample in {SAMPLE_BYTES} bytes, scaled up.{seen}"
+        self._origin = (
+            f"ddtrace {version('ddtrace')} memalloc, one sample in {SAMPLE_BYTES // 1024} KiB, scaled up.{seen}"
+        )
         self._labels = dict(labels)
         self._shorten = _Shortener({**_library_roots(), **roots, "profiler": site_packages.absolute()})
         self._scratch = tempfile.TemporaryDirectory(prefix="agentdyno-heap-")
@@ -121,7 +123,7 @@ class HeapProfiler:
             duration_ns=now_ns - self._begin_ns,
             period=SAMPLE_BYTES,
             program=f"python{sys.version_info.major}.{sys.version_info.minor}",
-            comments=(self._origin, f"Left out: what the profiler itself holds, {own_bytes} bytes."),
+            comments=(self._origin, f"Left out: what the profiler itself holds, {own_bytes / 1e6:.1f} MB."),
         )
 
 
