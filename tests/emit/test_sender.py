@@ -144,6 +144,36 @@ def test_connections_cut_before_any_acknowledgement_lose_and_double_nothing(cut_
     run(trial())
 
 
+def test_a_hellos_acknowledgement_is_not_taken_for_a_frames() -> None:
+    async def trial() -> None:
+        # It dies with one frame read and not acknowledged, twice; the hello it had acknowledged.
+        listener = listener_on()
+        address = listener.getsockname()
+        heard: list[bytes] = []
+
+        async def hears_a_hello(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            heard.append(await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big")))
+            writer.write(b"\x06")
+            await reader.read(1)
+            writer.transport.abort()
+
+        server = await asyncio.start_server(hears_a_hello, sock=listener)
+        sender = Sender(address, Service.HOST)
+        sender.start()
+        tell(sender, range(5))
+        await until(lambda: len(heard) >= 2)
+        server.close()
+        await server.wait_closed()
+        played = PlayedRecorder()
+        await played.listen(listener_on(address[1]))
+        await sender.stop()
+        assert played.calls == list(range(5))
+        assert sender.dropped == 0
+        await played.die()
+
+    run(trial())
+
+
 def test_a_recorder_that_stalls_costs_what_is_beyond_the_room_and_memory_stays_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

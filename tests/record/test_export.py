@@ -140,6 +140,24 @@ def test_an_endpoint_that_stalls_holds_nothing_up_and_every_span_is_counted(monk
     assert exporter.exported + exporter.dropped == 500
 
 
+class Deaf(Taken):
+    """Never comes back, and does not hear that it is to end."""
+
+    def shutdown(self) -> None:
+        pass
+
+
+def test_spans_in_the_hands_of_an_endpoint_that_never_answers_are_counted() -> None:
+    to = Deaf()
+    to.goes_on.clear()
+    exporter = Exporter(RESOURCE, to)
+    for number in range(3):
+        exporter.take(frame(request(number), goodbye())[4:])
+    exporter.close(0.05)
+    assert (exporter.exported, exporter.dropped) == (0, 30)
+    to.goes_on.set()
+
+
 def test_an_endpoint_that_is_not_there_costs_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def trial() -> None:
         environment(monkeypatch, "http://127.0.0.1:1/v1/traces", OTEL_EXPORTER_OTLP_TIMEOUT="1")
