@@ -29,9 +29,9 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-from agentdyno.contract.trace import ACKNOWLEDGED, MAX_FRAME_BYTES
+from agentdyno.contract.trace import ACKNOWLEDGED, MAX_FRAME_BYTES, RecorderLedger
 from agentdyno.record import otlp, recorder
-from agentdyno.record.ledger import read_ledger
+from agentdyno.record.ledger import read_ledger, write_ledger
 from agentdyno.record.otlp import MAX_OTLP_BYTES, native_spans
 from agentdyno.record.spans import OTLP_FILE, RAW_FILE, decode, frames
 from tests.record.recording import Recording, frame, goodbye, hello, recording, request, run, served
@@ -315,6 +315,17 @@ def test_the_process_ends_on_sigterm_with_everything_on_disk(tmp_path: Path) -> 
             process.kill()
             process.wait()
     assert read_ledger(tmp_path).frames == 2
+
+
+def test_a_ledger_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def half(file: Path, content: bytes) -> int:
+        file.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", half)
+    with pytest.raises(OSError, match="No space"):
+        write_ledger(tmp_path, RecorderLedger())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_ledger_that_was_never_written_is_none(tmp_path: Path) -> None:

@@ -14,8 +14,12 @@ _FILE = "recorder.json"
 def write_ledger(folder: Path, ledger: RecorderLedger) -> None:
     """The recorder's last word, whole or not at all. Raises OSError."""
     partial = folder / f"{_FILE}.partial"
-    partial.write_bytes(msgspec.json.encode(ledger) + b"\n")
-    partial.replace(folder / _FILE)
+    try:
+        partial.write_bytes(msgspec.json.encode(ledger) + b"\n")
+        partial.replace(folder / _FILE)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def read_ledger(folder: Path) -> RecorderLedger | None:
