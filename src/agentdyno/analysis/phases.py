@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agentdyno.analysis.percentiles import Samples, percentile
-from agentdyno.analysis.run_data import RunData
+from agentdyno.analysis.run_data import NS_PER_MS, RunData
 from agentdyno.analysis.traces import Share, TracedRequest, critical_path, of_kinds, time_split, traced_requests
 from agentdyno.contract.phases import Phase, Stretch, tile
 from agentdyno.contract.run import Outcome
@@ -21,7 +21,6 @@ from agentdyno.contract.summary import Step as SummaryStep
 from agentdyno.record.collections_paused import no_collections
 from agentdyno.record.spans import SpanKind
 
-NS_PER_MS = 1e6
 _COUNTED = (SpanKind.REQUEST, SpanKind.CHAT, SpanKind.TOOL)
 _WITH_PARENT = (*_COUNTED, SpanKind.SERVED, SpanKind.PLANNING, SpanKind.DERIVED)
 _Part = TypeVar("_Part", bound=Hashable)

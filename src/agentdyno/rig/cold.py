@@ -18,13 +18,12 @@ from agentdyno.contract.run import ExitCode
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.processes import Reader, default_reader
 from agentdyno.rig import cores
-from agentdyno.rig.building import ensure
+from agentdyno.rig.building import ensure, say
 from agentdyno.rig.environments import Environment, adapter_environment, facts
 from agentdyno.rig.frameworks import resolve
 from agentdyno.rig.interruption import Interrupted, Interruption
 from agentdyno.rig.options import BenchOptions, OptionError, Words, read
 from agentdyno.rig.processes import ChildFailed, Children
-from agentdyno.rig.progress import say
 from agentdyno.rig.servers import WrongAnswer, first_answer, start_backend, start_host
 
 _MAX_RUNS = 100

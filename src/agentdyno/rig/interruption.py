@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 
-from agentdyno.rig.progress import say
+from agentdyno.rig.building import say
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

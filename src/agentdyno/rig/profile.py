@@ -21,13 +21,12 @@ from agentdyno.record.heap_folder import DIFFERENCE_PAGE, HEAP_FOLDER, HeapIndex
 from agentdyno.report.flamegraph import difference_page, snapshot_page
 from agentdyno.report.heap_table import print_heap
 from agentdyno.report.terminal import print_summary
-from agentdyno.rig.building import ensure
+from agentdyno.rig.building import ensure, say
 from agentdyno.rig.environments import Environment, adapter_environment, normalised, profiler_environment
 from agentdyno.rig.frameworks import resolve
 from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.locks import listed_requirements
 from agentdyno.rig.options import BenchOptions, OptionError, Words, read
-from agentdyno.rig.progress import say
 from agentdyno.rig.run import Run
 from agentdyno.rig.snapshots import HeapProfiling
 

@@ -15,12 +15,6 @@ _PLAIN_INTERVAL_S = 5.0
 _decode = msgspec.json.Decoder(Second).decode
 
 
-def say(text: str) -> None:
-    """One line to a person, off stdout."""
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
-
-
 class LiveLoad:
     """Follows seconds-<worker>.jsonl in a folder and shows the sum over workers: a line that renews itself on a
     terminal, a line every few seconds elsewhere.

@@ -25,6 +25,7 @@ from agentdyno.record.manifest import Status
 from agentdyno.record.processes import default_reader
 from agentdyno.record.sampler import Sampler
 from agentdyno.rig import cores
+from agentdyno.rig.building import say
 from agentdyno.rig.collect import ask_backend, ask_host, export_clients, keep_records, resource
 from agentdyno.rig.environments import ROOT, adapter_environment, check
 from agentdyno.rig.interruption import Interrupted, Interruption
@@ -32,7 +33,7 @@ from agentdyno.rig.load import start_load
 from agentdyno.rig.options import BenchOptions
 from agentdyno.rig.preparation import first_manifest
 from agentdyno.rig.processes import Child, ChildFailed, Children
-from agentdyno.rig.progress import LiveLoad, say
+from agentdyno.rig.progress import LiveLoad
 from agentdyno.rig.servers import (
     Backend,
     Host,

@@ -17,7 +17,7 @@ from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Manifest, Status
 from agentdyno.record.processes import Reading, default_reader
 from agentdyno.rig import cores
-from agentdyno.rig.building import ensure
+from agentdyno.rig.building import ensure, say
 from agentdyno.rig.environments import adapter_environment
 from agentdyno.rig.frameworks import resolve
 from agentdyno.rig.interruption import Interrupted, Interruption
@@ -25,7 +25,6 @@ from agentdyno.rig.load import start_load
 from agentdyno.rig.options import BenchOptions, Words, read
 from agentdyno.rig.preparation import first_manifest
 from agentdyno.rig.processes import ChildFailed, Children
-from agentdyno.rig.progress import say
 from agentdyno.rig.servers import Host, WrongAnswer, first_answer, start_backend, start_host
 
 SEGMENTS_MIN = 12

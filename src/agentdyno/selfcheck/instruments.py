@@ -14,12 +14,11 @@ from statistics import median
 from agentdyno.contract.proof import KEY_BYTES
 from agentdyno.host.metrics import HostMetrics
 from agentdyno.record.folder import RunFolder
-from agentdyno.rig.building import ensure
+from agentdyno.rig.building import ensure, say
 from agentdyno.rig.environments import adapter_environment
 from agentdyno.rig.frameworks import resolve
 from agentdyno.rig.options import BenchOptions, Words, read
 from agentdyno.rig.processes import Children
-from agentdyno.rig.progress import say
 from agentdyno.rig.servers import start_backend, start_host, start_recorder
 from agentdyno.selfcheck.check import Check, Findings, Setting
 from agentdyno.selfcheck.result import at_most, figure

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 
 from agentdyno.contract.summary import Summary
+from agentdyno.rig.building import say
 from agentdyno.rig.environments import ROOT
 from agentdyno.rig.processes import Children
-from agentdyno.rig.progress import say
 from agentdyno.selfcheck.check import Check, CheckFailed, Findings, Setting
 from agentdyno.selfcheck.result import at_most, figure
 

@@ -10,8 +10,8 @@ import aiohttp
 from agentdyno.analysis.figures import cpu_seconds
 from agentdyno.analysis.run_data import read_run
 from agentdyno.record.folder import RunFolder
+from agentdyno.rig.building import say
 from agentdyno.rig.processes import Children
-from agentdyno.rig.progress import say
 from agentdyno.rig.servers import RecorderProcess, start_recorder
 from agentdyno.selfcheck.benches import short_run
 from agentdyno.selfcheck.check import Check, CheckFailed, Findings, Setting

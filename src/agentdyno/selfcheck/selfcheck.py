@@ -18,10 +18,10 @@ from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import ExitCode
 from agentdyno.record.manifest import machine_facts, source_commit
 from agentdyno.rig import cores
+from agentdyno.rig.building import say
 from agentdyno.rig.environments import ROOT
 from agentdyno.rig.options import OptionError
 from agentdyno.rig.processes import ChildFailed
-from agentdyno.rig.progress import say
 from agentdyno.selfcheck.check import Check, Findings, Setting
 from agentdyno.selfcheck.checks import CHECKS
 from agentdyno.selfcheck.result import CheckResult, SelfCheck

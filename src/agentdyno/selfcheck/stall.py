@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from agentdyno.rig.building import say
 from agentdyno.rig.environments import ROOT
 from agentdyno.rig.load import LOCUSTFILE
-from agentdyno.rig.progress import say
 from agentdyno.selfcheck.check import Check, CheckFailed, Findings, Setting
 from agentdyno.selfcheck.driven import Driven, drive, plan
 from agentdyno.selfcheck.result import at_least, figure
