@@ -1,0 +1,106 @@
+"""`campaign.json`: what a campaign was asked for, the order it drew, and how far it has come.
+
+A campaign is a folder `<utc>-<id>` with `campaign.json`, the run folders under `runs/`, and what is made of them:
+`comparison.json`, `report.html`, `report.md`, `figures.csv`. Only `campaign.json` and `runs/` are measured; all else is
+recomputed from them.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from agentdyno.contract.run import SCHEMA_VERSION, LoadPlan
+from agentdyno.contract.scenario import Workload
+from agentdyno.contract.summary import Framework
+
+CONTROL = "bare"
+NULL_MARK = "#"
+
+
+class LoadName(StrEnum):
+    """The two loads of a round.
+
+    steady: one rate that every framework holds, where latency, phases and CPU per request compare like with like.
+    standard: the constant rate of the published comparison, where goodput, rejections, memory and GC under pressure
+    show.
+    """
+
+    STEADY = "steady"
+    STANDARD = "standard"
+
+
+class CampaignStatus(StrEnum):
+    """`running` in a folder that nobody writes means that the campaign was killed; it can be resumed."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    INTERRUPTED = "interrupted"
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One contestant. label: the variant's name, with `#2` behind it where the same one runs twice (the null test).
+
+    environment_sha256: of the lock its environment was built from; with equal ones equal code was measured.
+    """
+
+    label: str
+    variant: str
+    framework: Framework
+    environment_sha256: str
+    distributions: int | None = None
+
+
+class Probe(msgspec.Struct, frozen=True, kw_only=True):
+    """The short overload that finds out what one entry holds. capacity_rps: its goodput; None: nothing was answered."""
+
+    label: str
+    run_id: str
+    rate: float
+    capacity_rps: float | None
+
+
+class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of the plan. number: its place in the drawn order, from 1. run_id: None until it was measured.
+
+    attempts: run folders of this place that were begun and not finished (crash, Ctrl-C); they are kept and not counted.
+    """
+
+    number: int
+    round: int
+    load: LoadName
+    label: str
+    run_id: str | None = None
+    attempts: tuple[str, ...] = ()
+
+
+class Campaign(msgspec.Struct, kw_only=True):
+    """One campaign. entries[0] is the control. seed: what the order was drawn from.
+
+    plans: the load of each name; steady's rate is half of what the slowest entry holds. null_pair: the labels that are
+    one adapter twice; None when the null test was switched off. commit: of this program; sources_sha256: of what it
+    consists of, so that a resumed campaign is measured by the same code.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    campaign_id: str
+    status: CampaignStatus = CampaignStatus.RUNNING
+    agentdyno: str
+    commit: str | None = None
+    sources_sha256: str
+    rig_environment_sha256: str
+    started_utc: str
+    finished_utc: str | None = None
+    command: list[str] = []
+    workload: Workload
+    workload_hash: str
+    admission: int | None
+    seed: int
+    rounds: int
+    entries: list[Entry]
+    null_pair: tuple[str, str] | None = None
+    probes: list[Probe] = []
+    plans: dict[LoadName, LoadPlan] = {}
+    runs: list[PlannedRun] = []
+    notes: list[str] = []
