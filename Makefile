@@ -11,13 +11,14 @@ bench_OPTIONS := $(BENCH_OPTIONS)
 soak_OPTIONS := $(BENCH_OPTIONS)
 profile_OPTIONS := $(BENCH_OPTIONS) INTERVAL PLAIN
 cold_OPTIONS := RUNS OUT READY_TIMEOUT
+compare_OPTIONS := $(BENCH_OPTIONS) ROUNDS TIME STEADY_RATE NULL HEAP RESUME
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup env list bench profile soak cold verify selfcheck new lock test lint format clean distclean
+.PHONY: help setup env list bench profile soak cold compare verify selfcheck new lock test lint format clean distclean
 
 # Values reach recipes through the environment, unexpanded, so that no character in them is special to the shell.
-$(foreach name,FRAMEWORK NAME RUNS ONLY $(profile_OPTIONS),$(eval export MAKE_$(name) = $$(value $(name))))
+$(foreach name,$(sort FRAMEWORK FRAMEWORKS NAME RUNS ONLY $(profile_OPTIONS) $(compare_OPTIONS)),$(eval export MAKE_$(name) = $$(value $(name))))
 
 need_framework = [ -n "$$MAKE_FRAMEWORK" ] || { \
     echo "make $@ needs a framework: make $@ FRAMEWORK=lightagent ('make list' shows the names)." >&2; exit 2; }
@@ -32,6 +33,7 @@ help:
 #:   profile FRAMEWORK=x  what holds its heap: the same load in a run of its own, INTERVAL=30s between snapshots
 #:   soak FRAMEWORK=x     does its memory grow? MB per 10,000 requests, with DURATION=10m or as long as it takes
 #:   cold FRAMEWORK=x     import, ready, first answer, memory at each, from RUNS=5 fresh processes
+#:   compare FRAMEWORKS="x y"   side by side with the control, in ROUNDS=5 of random order, or in TIME=30m; RESUME=folder
 #:   verify FRAMEWORK=x   the conformance test against one adapter, in words
 #:   selfcheck            measure the rig itself (ONLY=load,truth for some of it, QUICK=1 for trying)
 #:   list                 the frameworks: version, approach, state of the environment
@@ -62,6 +64,7 @@ help:
 #:   TTFT TPS TOKENS SEATS TOOL_LATENCY   see agentdyno bench --help
 #:   INTERVAL=30s PLAIN=30s   of profile: between heap snapshots; without the profiler first, or off
 #:   RUNS=5               of cold
+#:   ROUNDS=5 TIME STEADY_RATE NULL=on HEAP=on RESUME   of compare: see agentdyno compare --help
 #:   OUT=runs             the folder for run folders
 #:   PYTHON=python3       the Python that environments are made with, and then keep
 #:
@@ -88,6 +91,13 @@ bench profile soak cold: setup
 	    [ -z "$$value" ] || set -- "$$@" "--$$(echo "$$name" | tr A-Z_ a-z-)=$$value"; \
 	done; \
 	exec $(AGENTDYNO) $@ "$$@"
+
+compare: setup
+	@set -- ; for name in $($@_OPTIONS); do \
+	    eval "value=\$$MAKE_$$name"; \
+	    [ -z "$$value" ] || set -- "$$@" "--$$(echo "$$name" | tr A-Z_ a-z-)=$$value"; \
+	done; \
+	[ -z "$$MAKE_FRAMEWORKS" ] || set -- "$$@" -- "$$MAKE_FRAMEWORKS"; exec $(AGENTDYNO) $@ "$$@"
 
 verify: setup
 	@$(need_framework); exec $(AGENTDYNO) verify "$$MAKE_FRAMEWORK"

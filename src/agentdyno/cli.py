@@ -173,7 +173,8 @@ def _with_bench_options(command: Callable[..., int]) -> Callable[..., int]:
     """Puts the options of `bench` in the place of a command's **words, so that they are declared once."""
     both = {**signature(command, eval_str=True).parameters}
     for name, parameter in signature(bench_framework, eval_str=True).parameters.items():
-        both.setdefault(name, parameter)
+        if name != "name":
+            both.setdefault(name, parameter)
     options = [each for each in both.values() if each.kind is not Parameter.VAR_KEYWORD]
     command.__signature__ = Signature(options, return_annotation=int)  # type: ignore[attr-defined]
     command.__annotations__ = {each.name: each.annotation for each in options}
@@ -214,6 +215,45 @@ def soak_framework(
     from agentdyno.rig.soak import soak
 
     return soak(Words(framework=name, **words))
+
+
+@app.command(
+    "compare",
+    epilog="Examples:\n\n"
+    "- `agentdyno compare bare lightagent-llm langchain --rounds 5`: about 40 minutes\n"
+    "- `agentdyno compare --time 1h`: every framework there is, in the rounds that an hour allows\n"
+    "- `agentdyno compare --resume campaigns/20260102T030405Z-1a2b3c`: go on after a crash or Ctrl-C",
+)
+@_with_bench_options
+def compare_frameworks(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Frameworks. Default: all.")] = None,
+    rounds: Annotated[str | None, _option("How often each is measured. Default 5, and 3 are the least.")] = None,
+    time: Annotated[str | None, _option("A budget such as 30m, which chooses rounds and durations.")] = None,
+    steady_rate: Annotated[str | None, _option("The rate that all hold. Default: found by a probe.")] = None,
+    null: Annotated[str, _option("off: without the control a second time, which must show no difference.")] = "on",
+    heap: Annotated[str, _option("off: without a heap profile of each framework after the rounds.")] = "on",
+    resume: Annotated[Path | None, _option("A campaign's folder, to measure what is left of it.")] = None,
+    **words: str | None,
+) -> int:
+    """Measure frameworks side by side, in rounds of random order; takes the options of `bench` for the standard load.
+
+    Other defaults than bench's: 30 s after 5 s of warm-up, traces 20/s, folders under campaigns/. The campaign folder's
+    path is the last line on stdout.
+    """
+    from agentdyno.rig.compare import CampaignWords, compare
+    from agentdyno.rig.options import Words
+
+    campaign = CampaignWords(
+        names=names or [],
+        rounds=rounds,
+        time=time,
+        steady_rate=steady_rate,
+        null=null,
+        heap=heap,
+        resume=resume,
+        bench=Words(framework="", **words),
+    )
+    return compare(campaign)
 
 
 @app.command("cold")

@@ -62,9 +62,11 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of the plan. number: its place in the drawn order, from 1. run_id: None until it was measured.
+    """One run of the plan. number: its place in the order of measuring, from 1. run_id: None until it was measured.
 
     attempts: run folders of this place that were begun and not finished (crash, Ctrl-C); they are kept and not counted.
+    repeat_of: the place of a run that was invalid through the rig or the machine, and is measured once more at the end
+    of its round; both are shown, at most one is valid and counts.
     """
 
     number: int
@@ -73,14 +75,18 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     run_id: str | None = None
     attempts: tuple[str, ...] = ()
+    repeat_of: int | None = None
 
 
 class Campaign(msgspec.Struct, kw_only=True):
     """One campaign. entries[0] is the control. seed: what the order was drawn from.
 
-    plans: the load of each name; steady's rate is half of what the slowest entry holds. null_pair: the labels that are
+    asked: the standard load as asked for. traces: of which requests traces are kept, in the words of TRACES=.
+    steady_rps: given; None where it is found: half of what the slowest entry holds. plans: the load of each name, once
+    that is known. null_pair: the labels that are
     one adapter twice; None when the null test was switched off. commit: of this program; sources_sha256: of what it
-    consists of, so that a resumed campaign is measured by the same code.
+    consists of, so that a resumed campaign is measured by the same code. backend_url None: the scripted mock.
+    heap_runs: by label, the run whose heap was sampled after the rounds; it is never a timed one.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -95,7 +101,14 @@ class Campaign(msgspec.Struct, kw_only=True):
     command: list[str] = []
     workload: Workload
     workload_hash: str
+    asked: LoadPlan
+    traces: str
+    steady_rps: float | None = None
+    heap: bool = True
     admission: int | None
+    backend_url: str | None = None
+    model: str
+    ready_timeout_s: float
     seed: int
     rounds: int
     entries: list[Entry]
@@ -103,4 +116,5 @@ class Campaign(msgspec.Struct, kw_only=True):
     probes: list[Probe] = []
     plans: dict[LoadName, LoadPlan] = {}
     runs: list[PlannedRun] = []
+    heap_runs: dict[str, str] = {}
     notes: list[str] = []

@@ -103,26 +103,25 @@ def read(words: Words, environ: Mapping[str, str] = os.environ) -> BenchOptions:
     profile = _one_of("PROFILE", _given(words.profile, "default"), tuple(PROFILES))
     preset = PROFILES[profile]
     scenario = _one_of("SCENARIO", _given(words.scenario, "chain"), tuple(SCENARIOS))
-    seed = _whole("SEED", _given(words.seed, "1"), 0, _MAX_SEED)
+    seed = whole("SEED", _given(words.seed, "1"), 0, _MAX_SEED)
     plan = LoadPlan(
         rate=_rate(_given(words.rate, preset.rate)),
-        warmup_s=_seconds("WARMUP", _given(words.warmup, preset.warmup), _MAX_STAGE_S, zero=True),
-        duration_s=_seconds("DURATION", _given(words.duration, preset.duration), _MAX_STAGE_S),
-        cooldown_s=_seconds("COOLDOWN", _given(words.cooldown, "1s"), _MAX_STAGE_S, zero=True),
-        timeout_s=_seconds("TIMEOUT", _given(words.timeout, "10s"), _MAX_TIMEOUT_S),
-        max_in_flight=_whole("MAX_IN_FLIGHT", _given(words.max_in_flight, "1000"), 1, 100_000),
+        warmup_s=seconds("WARMUP", _given(words.warmup, preset.warmup), _MAX_STAGE_S, zero=True),
+        duration_s=seconds("DURATION", _given(words.duration, preset.duration), _MAX_STAGE_S),
+        cooldown_s=seconds("COOLDOWN", _given(words.cooldown, "1s"), _MAX_STAGE_S, zero=True),
+        timeout_s=seconds("TIMEOUT", _given(words.timeout, "10s"), _MAX_TIMEOUT_S),
+        max_in_flight=whole("MAX_IN_FLIGHT", _given(words.max_in_flight, "1000"), 1, 100_000),
         seed=seed,
         scenario=scenario,
-        workers=_whole("WORKERS", _given(words.workers, "1"), 1, _MAX_WORKERS),
+        workers=whole("WORKERS", _given(words.workers, "1"), 1, _MAX_WORKERS),
     )
-    plan = msgspec.structs.replace(plan, trace_every=_trace_every(_given(words.traces, "all"), plan.rate))
+    plan = msgspec.structs.replace(plan, trace_every=trace_every(_given(words.traces, "all"), plan.rate))
     try:
         Schedule(plan)
     except ValueError as error:
         raise OptionError(f"RATE and DURATION: {error}") from error
     backend_url = _backend(_given(words.backend, MOCK))
     _refuse_mock_timing(words, backend_url)
-    key = next((environ[name] for name in API_KEY_VARIABLES if environ.get(name)), None)
     return BenchOptions(
         framework=words.framework,
         plan=plan,
@@ -130,16 +129,21 @@ def read(words: Words, environ: Mapping[str, str] = os.environ) -> BenchOptions:
         profile=profile,
         out=_out(_given(words.out, "runs")),
         admission=_admission(_given(words.admission, "64")),
-        ready_timeout_s=_seconds("READY_TIMEOUT", _given(words.ready_timeout, "120s"), _MAX_TIMEOUT_S),
+        ready_timeout_s=seconds("READY_TIMEOUT", _given(words.ready_timeout, "120s"), _MAX_TIMEOUT_S),
         backend_url=backend_url,
         model=_model(words.model, backend_url),
-        api_key=key if backend_url is not None else None,
-        idle_wait_s=_seconds("IDLE_WAIT", _given(words.idle_wait, "0s"), _MAX_TIMEOUT_S, zero=True),
+        api_key=api_key(environ) if backend_url is not None else None,
+        idle_wait_s=seconds("IDLE_WAIT", _given(words.idle_wait, "0s"), _MAX_TIMEOUT_S, zero=True),
     )
 
 
-def _trace_every(text: str, rate_rps: float) -> int:
-    """`all`, `off`, or at most so many traces a second, evenly spread: each so-manieth arrival."""
+def api_key(environ: Mapping[str, str] = os.environ) -> str | None:
+    """The key for a backend of one's own, from the environment and from nowhere else."""
+    return next((environ[name] for name in API_KEY_VARIABLES if environ.get(name)), None)
+
+
+def trace_every(text: str, rate_rps: float) -> int:
+    """TRACES: `all`, `off`, or at most so many traces a second, evenly spread: each so-manieth arrival."""
     if text == "all":
         return 1
     if text == "off":
@@ -163,7 +167,7 @@ def _out(text: str) -> Path:
 
 
 def _admission(text: str) -> int | None:
-    return None if text == "off" else _whole("ADMISSION", text, 1, 100_000, also="off")
+    return None if text == "off" else whole("ADMISSION", text, 1, 100_000, also="off")
 
 
 def _model(model: str | None, backend_url: str | None) -> str:
@@ -199,7 +203,7 @@ def _refuse_mock_timing(words: Words, backend_url: str | None) -> None:
 
 
 def _timing(words: Words) -> BackendTiming:
-    seats = None if words.seats is None else _whole("SEATS", words.seats, 1, 1_000_000)
+    seats = None if words.seats is None else whole("SEATS", words.seats, 1, 1_000_000)
     default = BackendTiming()
     return BackendTiming(
         ttft_ms=_distribution("TTFT", words.ttft) or default.ttft_ms,
@@ -240,7 +244,8 @@ def _words_of(name: str, text: str) -> str:
     return words
 
 
-def _seconds(name: str, text: str, most: float, *, zero: bool = False) -> float:
+def seconds(name: str, text: str, most: float, *, zero: bool = False) -> float:
+    """An option that is a duration, in seconds. Raises OptionError when it is none, or more than `most`."""
     try:
         seconds = parse_duration_s(text, allow_zero=zero)
     except ValueError as error:
@@ -260,7 +265,8 @@ def _rate(text: str) -> float:
     return rate
 
 
-def _whole(name: str, text: str, least: int, most: int, also: str = "") -> int:
+def whole(name: str, text: str, least: int, most: int, also: str = "") -> int:
+    """An option that is a whole number. also: what else would be accepted. Raises OptionError."""
     if not (text.isascii() and text.isdigit() and len(text) < 30 and least <= int(text) <= most):
         other = f", nor {also}" if also else ""
         raise OptionError(f"{name}={text[:40]!r} is not a whole number from {least} to {most}{other}.")

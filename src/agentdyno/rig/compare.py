@@ -1,0 +1,161 @@
+"""`agentdyno compare`: a campaign as a person asks for it, from the names to the report's path."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from agentdyno import __version__
+from agentdyno.contract.adapter import find_variants
+from agentdyno.contract.campaign import Campaign, CampaignStatus
+from agentdyno.contract.quantities import parse_rate_rps
+from agentdyno.contract.run import ExitCode, LoadPlan
+from agentdyno.record.campaign_folder import CampaignFolder
+from agentdyno.record.manifest import source_commit
+from agentdyno.rig.building import say
+from agentdyno.rig.campaign import CampaignRunner
+from agentdyno.rig.campaign_identity import differences, entry, rig_sha256, sources_sha256
+from agentdyno.rig.campaign_plan import (
+    DEFAULT_DURATION_S,
+    DEFAULT_ROUNDS,
+    DEFAULT_WARMUP_S,
+    MAX_ROUNDS,
+    Times,
+    labels_of,
+    variant_of,
+    within_budget,
+)
+from agentdyno.rig.environments import ROOT
+from agentdyno.rig.frameworks import adapters_root, resolve
+from agentdyno.rig.options import OptionError, Words, read, seconds, whole
+
+MAX_TIME_S = 7 * 24 * 3600.0
+_OUT = "campaigns"
+_TRACES = "20/s"  # enough for phases, and small enough to publish
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CampaignWords:
+    """The options of a campaign as they were written; None: not given. bench: those of each run."""
+
+    names: Sequence[str]
+    rounds: str | None = None
+    time: str | None = None
+    steady_rate: str | None = None
+    null: str = "on"
+    heap: str = "on"
+    resume: Path | None = None
+    bench: Words
+
+
+def compare(words: CampaignWords) -> ExitCode:
+    """Run or resume the campaign, compare and report; the campaign folder's path is the last line on stdout.
+
+    Raises OptionError, AdapterError, SetupError or FolderError for what the user can mend.
+    """
+    folder, campaign = _begun(words) if words.resume is None else _resumed(words, words.resume)
+    status = CampaignRunner(folder, campaign).run()
+    if status is CampaignStatus.INTERRUPTED:
+        say(f"What was measured is kept. Go on with: make compare RESUME={folder.path}")
+    sys.stdout.write(f"{folder.path}\n")
+    return ExitCode.INTERRUPTED if status is CampaignStatus.INTERRUPTED else ExitCode.VALID
+
+
+def _begun(words: CampaignWords) -> tuple[CampaignFolder, Campaign]:
+    """A new campaign, nothing of it measured yet."""
+    labels, null_pair = labels_of(_names(words.names), null_test=_switch("NULL", words.null))
+    for label in labels:
+        resolve(variant_of(label))  # a name that is not known is said before anything is built
+    traces = words.bench.traces or _TRACES
+    bench = replace(
+        words.bench,
+        framework=labels[0],
+        out=words.bench.out or _OUT,
+        traces=traces,
+    )
+    if words.bench.profile is None:
+        bench = replace(
+            bench,
+            warmup=words.bench.warmup or f"{DEFAULT_WARMUP_S:g}s",
+            duration=words.bench.duration or f"{DEFAULT_DURATION_S:g}s",
+        )
+    options = read(bench)
+    times = _times(words, options.plan, len(labels))
+    heap = _switch("HEAP", words.heap)
+    steady_rps = None if words.steady_rate is None else _rate(words.steady_rate)
+    entries = [entry(label) for label in labels]
+    folder = CampaignFolder.create(options.out)
+    campaign = Campaign(
+        campaign_id=folder.campaign_id,
+        agentdyno=__version__,
+        commit=source_commit(ROOT),
+        sources_sha256=sources_sha256(labels),
+        rig_environment_sha256=rig_sha256(),
+        started_utc=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=sys.argv[1:],
+        workload=options.workload,
+        workload_hash=options.workload.hash(),
+        asked=msgspec.structs.replace(options.plan, warmup_s=times.warmup_s, duration_s=times.duration_s),
+        traces=traces,
+        steady_rps=steady_rps,
+        heap=heap,
+        admission=options.admission,
+        backend_url=options.backend_url,
+        model=options.model,
+        ready_timeout_s=options.ready_timeout_s,
+        seed=options.workload.seed,
+        rounds=times.rounds,
+        entries=entries,
+        null_pair=null_pair,
+    )
+    minutes = times.campaign_s(len(labels)) / 60
+    say(f"{times.rounds} rounds of {', '.join(labels)} under two loads, each {times.duration_s:g} s: {minutes:.0f} min")
+    return folder, campaign
+
+
+def _resumed(words: CampaignWords, path: Path) -> tuple[CampaignFolder, Campaign]:
+    """A campaign that was begun, when this checkout would measure the rest of it in the same way."""
+    given = [each.name for each in fields(words.bench) if each.name != "framework" and getattr(words.bench, each.name)]
+    if words.names or given or words.rounds or words.time or words.steady_rate:
+        raise OptionError("RESUME goes on with a campaign as it was begun; leave the other options out.")
+    folder = CampaignFolder(path)
+    campaign = folder.read()
+    found = differences(campaign)
+    if found:
+        raise OptionError(f"{path} cannot be resumed here, because runs of two kinds would be mixed. {' '.join(found)}")
+    left = sum(run.run_id is None for run in campaign.runs)
+    say(f"{path}: {len(campaign.runs) - left} runs are kept, {left if campaign.runs else 'all'} are left")
+    return folder, campaign
+
+
+def _names(names: Sequence[str]) -> list[str]:
+    """As they were given; every variant there is when none was."""
+    given = [name for text in names for name in text.split()]
+    return given or sorted(find_variants(adapters_root()))
+
+
+def _times(words: CampaignWords, plan: LoadPlan, entries: int) -> Times:
+    rounds = None if words.rounds is None else whole("ROUNDS", words.rounds, 1, MAX_ROUNDS)
+    if words.time is None:
+        return Times(rounds or DEFAULT_ROUNDS, plan.duration_s, plan.warmup_s)
+    if words.bench.duration is not None:
+        raise OptionError("TIME chooses how long each run takes; leave DURATION out, or TIME.")
+    return within_budget(seconds("TIME", words.time, MAX_TIME_S), entries, rounds, plan.warmup_s)
+
+
+def _rate(text: str) -> float:
+    try:
+        return parse_rate_rps(text)
+    except ValueError as error:
+        raise OptionError(f"STEADY_RATE: {error}") from error
+
+
+def _switch(name: str, text: str) -> bool:
+    if text not in ("on", "off"):
+        raise OptionError(f"{name}={text!r} is neither on nor off.")
+    return text == "on"
