@@ -73,8 +73,8 @@ def test_reasons_come_with_the_most_frequent_first() -> None:
 Row = tuple[int, int, int, int | None, int | None, float | None]
 
 
-def resources(*rows: Row, role: str = "host") -> pa.Table:
-    """(look, time in ns, pid, RSS, PSS, CPU in s)"""
+def resources(*rows: Row, role: str = "host", clock: list[float | None] | None = None) -> pa.Table:
+    """(look, time in ns, pid, RSS, PSS, CPU in s by ticks). clock: the same by the kernel's clock, None: not read."""
     names = ("look", "monotonic_ns", "pid", "rss_bytes", "pss_bytes", "cpu_user_s")
     types = (pa.int64(),) * 5 + (pa.float64(),)
     columns = {
@@ -82,6 +82,7 @@ def resources(*rows: Row, role: str = "host") -> pa.Table:
     }
     columns["role"] = pa.array([role] * len(rows), pa.string())
     columns["cpu_system_s"] = pa.array([None if row[5] is None else 0.0 for row in rows], pa.float64())
+    columns["cpu_s"] = pa.array(clock or [None] * len(rows), pa.float64())
     return pa.table(columns)
 
 
@@ -96,6 +97,18 @@ def test_cpu_is_interpolated_at_the_windows_borders() -> None:
 
 def test_cpu_between_two_samples_is_no_matter() -> None:
     assert cpu((100, 1, 1.0), (200, 1, 3.0)) == 2.0
+
+
+def test_cpu_is_by_the_kernels_clock_and_not_by_ticks() -> None:
+    rows = ((0, 100, 1, 1, 1, 1.0), (1, 150, 1, 1, 1, 1.0), (2, 200, 1, 1, 1, 1.01))
+    assert figures.cpu_seconds(resources(*rows, clock=[1.001, 1.004, 1.0085]), "host", (100, 200)) == pytest.approx(
+        0.0075
+    )
+
+
+def test_cpu_never_mixes_the_clock_with_ticks() -> None:
+    rows = ((0, 100, 1, 1, 1, 1.0), (1, 150, 1, 1, 1, 1.0), (2, 200, 1, 1, 1, 1.01))
+    assert figures.cpu_seconds(resources(*rows, clock=[1.5, 1.6, None]), "host", (100, 200)) == pytest.approx(0.01)
 
 
 def test_cpu_of_a_process_that_began_in_the_window_counts_from_nothing() -> None:

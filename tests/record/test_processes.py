@@ -37,6 +37,7 @@ FULL = Reading(
     pss_bytes=80_000 * 1024,
     uss_bytes=61_000 * 1024,
     private_dirty_bytes=60_000 * 1024,
+    cpu_s=3.000_000_001,
     cpu_user_s=250 / TICKS,
     cpu_system_s=50 / TICKS,
     run_queue_wait_s=2.5,
@@ -54,7 +55,7 @@ class FakeProc:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.reader = ProcReader(root)
+        self.reader = ProcReader(root, cpu_clock=lambda pid: 3_000_000_001)
 
     def add(
         self,
@@ -189,7 +190,12 @@ def test_a_process_that_vanishes_between_two_reads(proc: FakeProc, monkeypatch: 
     monkeypatch.setattr(Path, "read_text", read_and_vanish)
     found = proc.reader.read(10, detailed=True)
     assert found == Reading(
-        cpu_user_s=250 / TICKS, cpu_system_s=50 / TICKS, threads=5, faults_minor=4000, faults_major=2
+        cpu_s=3.000_000_001,
+        cpu_user_s=250 / TICKS,
+        cpu_system_s=50 / TICKS,
+        threads=5,
+        faults_minor=4000,
+        faults_major=2,
     )
     assert proc.reader.read(11, detailed=True) is None
 

@@ -8,10 +8,10 @@ import pytest
 from agentdyno.contract.proof import Stage, order_id
 from agentdyno.contract.run import Outcome
 from agentdyno.contract.timing import parse
+from agentdyno.record.cpu_clock import cpu_ns
 from agentdyno.rig import cores
 from agentdyno.selfcheck import stall, truth
 from agentdyno.selfcheck.check import Setting
-from agentdyno.selfcheck.cpu_clock import cpu_ns
 from agentdyno.selfcheck.driven import Driven, drive, plan
 
 

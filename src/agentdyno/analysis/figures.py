@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -113,8 +115,12 @@ def finished_in_window(requests: Requests, window: Window) -> int:
 
 
 def cpu_seconds(resources: pa.Table, role: str, window_ns: tuple[int, int]) -> float | None:
-    """CPU (user and system) of a role's processes over the window; see `_over_window`."""
-    return _over_window(resources, role, ("cpu_user_s", "cpu_system_s"), window_ns)
+    """CPU (user and system) of a role's processes over the window; see `_over_window`.
+
+    To the nanosecond by the kernel's clock of each process; in ticks of 10 ms of a process for which that was not to
+    be had at every look, as the two counts must not be mixed.
+    """
+    return _over_window(resources, role, (("cpu_s",), ("cpu_user_s", "cpu_system_s")), window_ns)
 
 
 def run_queue_wait_seconds(resources: pa.Table, role: str, window_ns: tuple[int, int]) -> float | None:
@@ -122,7 +128,7 @@ def run_queue_wait_seconds(resources: pa.Table, role: str, window_ns: tuple[int,
 
     The host has its core to itself, so what it waited there was taken by something outside the run.
     """
-    return _over_window(resources, role, ("run_queue_wait_s",), window_ns)
+    return _over_window(resources, role, (("run_queue_wait_s",),), window_ns)
 
 
 def run_queue_waits_ms(data: RunData) -> dict[str, float | None]:
@@ -137,8 +143,12 @@ def run_queue_waits_ms(data: RunData) -> dict[str, float | None]:
     return {role: None if wait is None else wait * 1000 for role, wait in waits.items()}
 
 
-def _over_window(resources: pa.Table, role: str, columns: tuple[str, ...], window_ns: tuple[int, int]) -> float | None:
-    """By how much a role's running totals grew over the window, summed over its processes and the columns.
+def _over_window(
+    resources: pa.Table, role: str, sources: Sequence[tuple[str, ...]], window_ns: tuple[int, int]
+) -> float | None:
+    """By how much a role's running totals grew over the window, summed over its processes and a source's columns.
+
+    Of the sources each process takes the first that was read at every look, or else the last.
 
     Each process's running total is interpolated at the window's borders between the samples around them (a quarter
     of a second apart). A process that is first seen within the window began there, with a total of 0; one that is
@@ -151,12 +161,14 @@ def _over_window(resources: pa.Table, role: str, columns: tuple[str, ...], windo
     reach = pc.min_max(rows["monotonic_ns"])
     if reach["min"].as_py() > window_ns[0] or reach["max"].as_py() < window_ns[1]:
         return None
-    used = [_of_one(rows.filter(pc.equal(rows["pid"], pid)), columns, window_ns) for pid in pc.unique(rows["pid"])]
+    used = [_of_one(rows.filter(pc.equal(rows["pid"], pid)), sources, window_ns) for pid in pc.unique(rows["pid"])]
     known = [seconds for seconds in used if seconds is not None]
     return sum(known) if len(known) == len(used) else None
 
 
-def _of_one(samples: pa.Table, columns: tuple[str, ...], window_ns: tuple[int, int]) -> float | None:
+def _of_one(samples: pa.Table, sources: Sequence[tuple[str, ...]], window_ns: tuple[int, int]) -> float | None:
+    whole = (names for names in sources if not any(samples[name].null_count for name in names))
+    columns = next(whole, sources[-1])
     total_s = np.sum([samples[name].to_numpy() for name in columns], axis=0)
     known = ~np.isnan(total_s)
     if not known.any():

@@ -9,13 +9,13 @@ import aiohttp
 
 from agentdyno.analysis.figures import cpu_seconds
 from agentdyno.analysis.run_data import read_run
+from agentdyno.record.cpu_clock import cpu_ns
 from agentdyno.record.folder import RunFolder
 from agentdyno.rig.building import say
 from agentdyno.rig.processes import Children
 from agentdyno.rig.servers import RecorderProcess, start_recorder
 from agentdyno.selfcheck.benches import short_run
 from agentdyno.selfcheck.check import Check, CheckFailed, Findings, Setting
-from agentdyno.selfcheck.cpu_clock import cpu_ns
 from agentdyno.selfcheck.otlp_spans import request_body
 from agentdyno.selfcheck.result import at_most, figure
 from agentdyno.selfcheck.sample_work import SPANS_RECORDED, finished_request

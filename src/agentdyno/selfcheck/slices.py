@@ -22,8 +22,8 @@ from agentdyno.contract.proof import Stage, order_id
 from agentdyno.contract.run import Outcome
 from agentdyno.contract.scenario import SCENARIOS
 from agentdyno.load.verify import judge
+from agentdyno.record.cpu_clock import cpu_ns
 from agentdyno.selfcheck.check import CheckFailed
-from agentdyno.selfcheck.cpu_clock import cpu_ns
 
 RATE_RPS = 200
 _SETTLE_S = 0.35  # after the last answer: the sender's batch goes out within a quarter of a second
