@@ -41,6 +41,16 @@ def passed(done: subprocess.CompletedProcess[str]) -> list[str]:
     return arguments
 
 
+def test_compare_passes_the_names_last_and_only_when_there_are_any(project: Path) -> None:
+    command = typer.main.get_command(app).commands["compare"]
+    flags = {flag for parameter in command.params for flag in parameter.opts if flag.startswith("--")} - {"--help"}
+    names = [flag[2:].replace("-", "_").upper() for flag in flags]
+    arguments = passed(make(project, "compare", "FRAMEWORKS=bare bare#2", *(f"{name}=x" for name in names)))
+    assert {argument.partition("=")[0] for argument in arguments[1:-2]} == flags
+    assert arguments[-2:] == ["--", "bare bare#2"]
+    assert passed(make(project, "compare")) == ["compare"]
+
+
 def test_bench_passes_only_what_is_set(project: Path) -> None:
     assert passed(make(project, "bench", "FRAMEWORK=bare")) == ["bench", "bare"]
     done = make(project, "bench", "FRAMEWORK=bare", "RATE=50", "DURATION=10s", "MAX_IN_FLIGHT=8", "OUT=")

@@ -1,0 +1,142 @@
+"""The options of a campaign: what cannot be meant is one sentence, and nothing is begun."""
+
+from pathlib import Path
+
+import pytest
+
+from agentdyno.cli import run
+from agentdyno.contract.campaign import Campaign, Entry
+from agentdyno.contract.run import LoadPlan
+from agentdyno.contract.scenario import Workload
+from agentdyno.contract.summary import Framework
+from agentdyno.record.campaign_folder import CampaignFolder
+from agentdyno.rig import campaign_identity
+from agentdyno.rig.campaign_identity import differences, rig_sha256, sources_sha256
+
+PLAN = LoadPlan(
+    rate=200, warmup_s=1, duration_s=8, cooldown_s=1, timeout_s=10, max_in_flight=100, seed=1, scenario="chain"
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["no-such"], "There is no framework 'no-such'"),
+        (["bare", "bare"], "bare#2"),
+        (["bare", "--rounds", "0"], "ROUNDS='0'"),
+        (["bare", "--time", "1m"], "too short"),
+        (["bare", "--time", "x"], "TIME: 'x' is not a duration"),
+        (["bare", "--time", "1h", "--duration", "10s"], "leave DURATION out"),
+        (["bare", "--steady-rate", "0"], "STEADY_RATE"),
+        (["bare", "--null", "yes"], "NULL='yes' is neither on nor off"),
+        (["bare", "--heap", "1"], "HEAP='1' is neither on nor off"),
+        (["bare", "--rate", "-1"], "RATE"),
+        (["bare", "--resume", "x"], "leave the other options out"),
+        (["--resume", "x", "--rate", "5"], "leave the other options out"),
+        (["--resume", "x"], "no campaign's folder"),
+    ],
+)
+def test_what_cannot_be_meant(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["compare", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert said in captured.err
+    assert captured.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def campaign(monkeypatch: pytest.MonkeyPatch) -> Campaign:
+    """One that this checkout could have begun; the environment of bare is taken to be ready."""
+    then = Entry(
+        label="bare",
+        variant="bare",
+        framework=Framework("bare", None, "default", "llm"),
+        environment_sha256="e",
+    )
+    monkeypatch.setattr(campaign_identity, "entry", lambda label: then)
+    workload = Workload()
+    return Campaign(
+        campaign_id="c",
+        agentdyno="0",
+        sources_sha256=sources_sha256(["bare"]),
+        rig_environment_sha256=rig_sha256(),
+        started_utc="2026-01-01T00:00:00+00:00",
+        workload=workload,
+        workload_hash=workload.hash(),
+        asked=PLAN,
+        traces="all",
+        admission=64,
+        model="m",
+        ready_timeout_s=10,
+        seed=1,
+        rounds=3,
+        entries=[then],
+    )
+
+
+def test_the_checkout_that_began_it_may_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert differences(campaign(monkeypatch)) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("schema_version", 99, "schema 99"),
+        ("workload_hash", "0" * 16, "workload 0000"),
+        ("rig_environment_sha256", "x", "rig's environment"),
+        ("sources_sha256", "x", "program or an adapter has changed"),
+        (
+            "entries",
+            [
+                Entry(
+                    label="bare",
+                    variant="bare",
+                    framework=Framework("bare", None, "default", "llm"),
+                    environment_sha256="other",
+                )
+            ],
+            "environment of bare",
+        ),
+        (
+            "entries",
+            [
+                Entry(
+                    label="bare",
+                    variant="bare",
+                    framework=Framework("bare", "1.0", "tuned", "llm"),
+                    environment_sha256="e",
+                )
+            ],
+            "bare was bare 1.0 (tuned) and is bare without a version (default)",
+        ),
+    ],
+)
+def test_what_differs_is_said(monkeypatch: pytest.MonkeyPatch, field: str, value: object, said: str) -> None:
+    then = campaign(monkeypatch)
+    setattr(then, field, value)
+    found = differences(then)
+    assert len(found) == 1
+    assert said in found[0]
+
+
+def test_a_changed_adapter_is_another_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "adapters" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "adapter.py").write_text("one")
+    monkeypatch.setattr(campaign_identity, "resolve", lambda name: (type("A", (), {"path": folder})(), None))
+    before = sources_sha256(["mine"])
+    assert sources_sha256(["mine"]) == before
+    (folder / "__pycache__").mkdir()
+    (folder / "__pycache__" / "adapter.pyc").write_bytes(b"x")
+    assert sources_sha256(["mine"]) == before
+    (folder / "adapter.py").write_text("two")
+    assert sources_sha256(["mine"]) != before
+
+
+def test_campaign_json_is_read_back_as_it_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = CampaignFolder.create(tmp_path)
+    then = campaign(monkeypatch)
+    folder.write(then)
+    assert folder.read() == then
