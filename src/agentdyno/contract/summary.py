@@ -154,6 +154,13 @@ class Ledger(msgspec.Struct, frozen=True):
     retries: float | None = None
     connections: float | None = None
 
+    @property
+    def tokens(self) -> float | None:
+        """Prompt and completion tokens together; None when one of them was not counted."""
+        if self.prompt_tokens is None or self.completion_tokens is None:
+            return None
+        return self.prompt_tokens + self.completion_tokens
+
 
 class SpanLedger(msgspec.Struct, frozen=True):
     """Spans of the measured stage; all None when the run was not traced."""
