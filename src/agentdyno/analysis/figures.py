@@ -99,12 +99,15 @@ def _flights(requests: Requests, window: Window) -> tuple[Numbers, Numbers]:
 
 def latencies(requests: Requests) -> Latencies:
     """Of the measured stage's verified answers; failures and rejections are counted elsewhere, never timed here."""
+    intended_ms, service_ms = latency_samples_ms(requests)
+    return Latencies(intended=latency(intended_ms), service=latency(service_ms))
+
+
+def latency_samples_ms(requests: Requests) -> tuple[Numbers, Numbers]:
+    """Those latencies one by one: from the intended start, and from the actual send."""
     rows = requests.stage(Stage.MEASURE) & requests.outcome(Outcome.OK) & requests.has_ended
     done = requests.done_ns[rows]
-    return Latencies(
-        intended=latency((done - requests.intended_ns[rows]) / NS_PER_MS),
-        service=latency((done - requests.sent_ns[rows]) / NS_PER_MS),
-    )
+    return (done - requests.intended_ns[rows]) / NS_PER_MS, (done - requests.sent_ns[rows]) / NS_PER_MS
 
 
 def finished_in_window(requests: Requests, window: Window) -> int:
@@ -216,7 +219,7 @@ def memory(data: RunData) -> Memory:
 
 def _tree_peak(rows: pa.Table, column: str) -> int | None:
     """The largest sum over the processes of one look."""
-    peak: int | None = pc.max(_whole_looks(rows, column)[f"{column}_sum"]).as_py()
+    peak: int | None = pc.max(whole_looks(rows, column)[f"{column}_sum"]).as_py()
     return peak
 
 
@@ -224,13 +227,13 @@ def _tree_rss_at(rows: pa.Table, moment_ns: int | None) -> int | None:
     """The sum over the processes of the first look at or after a moment; None when there was none any more."""
     if moment_ns is None:
         return None
-    looks = _whole_looks(rows, "rss_bytes")
+    looks = whole_looks(rows, "rss_bytes")
     looks = looks.filter(pc.greater_equal(looks["monotonic_ns_min"], moment_ns)).sort_by("look")
     rss: int | None = looks["rss_bytes_sum"][0].as_py() if looks.num_rows else None
     return rss
 
 
-def _whole_looks(rows: pa.Table, column: str) -> pa.Table:
+def whole_looks(rows: pa.Table, column: str) -> pa.Table:
     """One row for each look in which every process could be read: the sum of the column, and when it was."""
     aggregates = [(column, "sum"), (column, "count"), ("pid", "count"), ("monotonic_ns", "min")]
     looks = rows.group_by("look").aggregate(aggregates)

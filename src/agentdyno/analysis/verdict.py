@@ -155,17 +155,25 @@ def _order(which: str, latency: Latency) -> Iterator[Finding]:
 
 def _little(data: RunData, requests: Requests) -> Iterator[Finding]:
     """L = lambda W: the live integral of in-flight requests against the sum of the recorded times."""
-    areas = [end.in_flight_area_s for end in data.manifest.workers]
-    if not areas or any(area is None for area in areas):
+    both = in_flight_twice(data, requests)
+    if both is None:
         return
-    live = sum(area for area in areas if area is not None) / data.window().seconds
-    recorded = mean_in_flight(requests, data.window())
+    live, recorded = both
     if abs(live - recorded) > max(LITTLE_TOLERANCE * max(live, recorded), LITTLE_FLOOR * LITTLE_TOLERANCE):
         text = (
             f"Counted live, {live:.2f} requests were in flight on average; by their recorded times {recorded:.2f}. "
             "By Little's law they must agree within 10 %."
         )
         yield Finding(Reason.LITTLES_LAW, text)
+
+
+def in_flight_twice(data: RunData, requests: Requests) -> tuple[float, float] | None:
+    """Mean requests in flight over the window, counted live and by the recorded times; None when not counted."""
+    areas = [end.in_flight_area_s for end in data.manifest.workers]
+    if not areas or any(area is None for area in areas):
+        return None
+    live = sum(area for area in areas if area is not None) / data.window().seconds
+    return live, mean_in_flight(requests, data.window())
 
 
 def _work(data: RunData, load: Load) -> Iterator[Finding]:
