@@ -1,0 +1,69 @@
+"""What is known of an entry besides its loads: capacity, heap top tens, and the sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from agentdyno.analysis.campaign_runs import recomputed
+from agentdyno.analysis.heap import HeapTop, Site
+from agentdyno.analysis.run_data import DataError
+from agentdyno.contract.campaign import NULL_MARK, Campaign, Entry
+from agentdyno.contract.comparison import EntryFacts, HeapRow, LoadStep
+from agentdyno.record.campaign_folder import CampaignFolder
+from agentdyno.record.heap_folder import HEAP_FOLDER
+
+HEAP_TABLE = "top10.json"
+
+
+def entry_facts(folder: CampaignFolder, campaign: Campaign, entry: Entry, sentence: str) -> EntryFacts:
+    """Raises DataError when a heap table or a capacity search is there and cannot be read."""
+    top = _heap_top(folder, campaign.heap_runs.get(entry.label))
+    return EntryFacts(
+        label=entry.label,
+        framework=entry.framework,
+        distributions=entry.distributions,
+        environment_sha256=entry.environment_sha256,
+        sentence=sentence,
+        control=entry.label == campaign.entries[0].label,
+        null=NULL_MARK in entry.label,
+        capacity_rps=_capacity_rps(folder, campaign, entry),
+        steps=capacity_steps(folder, entry.label),
+        heap_bytes=None if top is None else _rows(top.by_inuse_bytes, lambda site: site.inuse_bytes),
+        heap_objects=None if top is None else _rows(top.by_alloc_objects, lambda site: site.alloc_objects),
+        heap_growth=None if top is None else _rows(top.by_growth_bytes, lambda site: site.growth_bytes),
+    )
+
+
+def _capacity_rps(folder: CampaignFolder, campaign: Campaign, entry: Entry) -> float | None:
+    """The goodput of the entry's probe, from its records; as the campaign noted it where they are not kept."""
+    probe = next((probe for probe in reversed(campaign.probes) if probe.label == entry.label), None)
+    if probe is None:
+        return None
+    summary = recomputed(folder, probe.run_id)
+    return probe.capacity_rps if summary is None else summary.goodput_rps or None
+
+
+def capacity_steps(folder: CampaignFolder, label: str) -> tuple[LoadStep, ...]:
+    """The curve of the entry's capacity search, where the campaign has one. (None has yet.)"""
+    return ()
+
+
+def _heap_top(folder: CampaignFolder, run_id: str | None) -> HeapTop | None:
+    if run_id is None:
+        return None
+    file = folder.run(run_id) / HEAP_FOLDER / HEAP_TABLE
+    if not file.exists():
+        return None  # the host gave no profile, or the run was stopped before
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=HeapTop)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise DataError(f"{file} cannot be read: {error}.") from error
+
+
+def _rows(sites: Sequence[Site], value: Callable[[Site], int]) -> tuple[HeapRow, ...]:
+    return tuple(
+        HeapRow(place=f"{site.function} ({site.file}:{site.line})", package=site.caused_by, value=float(value(site)))
+        for site in sites
+    )
