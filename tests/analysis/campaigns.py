@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+import msgspec
 import numpy as np
 
 from agentdyno.analysis.heap import HeapTop, Kind, Site
@@ -109,6 +110,7 @@ def write_campaign(
     traced: bool = True,
     probes: bool = True,
     invalid: Collection[Place] = (),
+    repeated: Collection[Place] = (),
     missing: Collection[Place] = (),
     heap_profiles: Collection[str] = (),
     campaign_id: str = "20260102T030405Z-abcdef",
@@ -116,8 +118,8 @@ def write_campaign(
     """Write a campaign under `path` and return its folder; every round has every entry in a drawn order.
 
     entries[0] is the control; one with `#` in its label makes the null test. requests: measured arrivals of a run.
-    invalid: runs that lost arrivals. missing: runs that were not measured yet. heap_profiles: labels that have a heap
-    run. The same arguments make the same files.
+    invalid: runs that lost arrivals. repeated: such runs that were measured once more, well. missing: runs that were
+    not measured yet. heap_profiles: labels that have a heap run. The same arguments make the same files.
     """
     folder = CampaignFolder(path / campaign_id)
     folder.runs.mkdir(parents=True)
@@ -125,21 +127,38 @@ def write_campaign(
     plans = {load: load_plan(rates[load], requests, seed, traced=traced) for load in loads}
     rng = np.random.default_rng(seed)
     factors = [float(rng.lognormal(0.0, round_noise)) if round_noise else 1.0 for _ in range(rounds)]
-    runs: list[PlannedRun] = []
-    for number in range(1, rounds + 1):
-        for load in loads:
-            for at in rng.permutation(len(entries)):
-                entry, place = entries[at], (number, load, entries[at].label)
-                run_id = None if place in missing else f"{len(runs) + 1:03d}-{entry.variant}-{load.value}"
-                runs.append(PlannedRun(number=len(runs) + 1, round=number, load=load, label=entry.label, run_id=run_id))
-                if run_id is not None:
-                    lost = 7 if place in invalid else 0
-                    _write(folder, run_id, entry, plans[load], factors[number - 1], (seed, *place), lost, len(runs))
-    probed = [_probe(folder, entry, seed) for entry in entries] if probes else []
+    runs = _drawn(entries, rounds, loads, rng)
+    spoilt = [run for run in runs if (run.round, run.load, run.label) in repeated]
+    runs += [
+        msgspec.structs.replace(run, number=len(runs) + n, repeat_of=run.number) for n, run in enumerate(spoilt, 1)
+    ]
+    by_label = {entry.label: entry for entry in entries}
+    for at, run in enumerate(runs):
+        place = (run.round, run.load, run.label)
+        if place in missing:
+            continue
+        runs[at] = msgspec.structs.replace(run, run_id=f"{run.number:03d}-{run.label}-{run.load.value}")
+        again = run.repeat_of is not None
+        lost = 7 if place in invalid or (place in repeated and not again) else 0
+        factor, key = factors[run.round - 1], (seed, *place, again)
+        _write(folder, runs[at].run_id or "", by_label[run.label], plans[run.load], factor, key, lost, run.number)
+    probed = [_probe(folder, entry, seed) for entry in entries if NULL_MARK not in entry.label] if probes else []
     campaign = _campaign(folder, entries, rounds, seed, plans, runs, probed)
     campaign.heap_runs = {e.label: _heap_run(folder, e, seed) for e in entries if e.label in heap_profiles}
     folder.write(campaign)
     return folder
+
+
+def _drawn(
+    entries: Sequence[Planted], rounds: int, loads: Sequence[LoadName], rng: np.random.Generator
+) -> list[PlannedRun]:
+    places = [(number, load, entry.label) for number in range(1, rounds + 1) for load in loads for entry in entries]
+    each = len(loads) * len(entries)
+    order = [number * each + int(at) for number in range(rounds) for at in rng.permutation(each)]
+    return [
+        PlannedRun(number=n, round=places[at][0], load=places[at][1], label=places[at][2])
+        for n, at in enumerate(order, 1)
+    ]
 
 
 def _write(
@@ -170,7 +189,7 @@ def lock_sha256(entry: Planted) -> str:
 
 
 def _probe(folder: CampaignFolder, entry: Planted, seed: int) -> Probe:
-    run_id = f"probe-{entry.label.replace(NULL_MARK, '-')}"
+    run_id = f"probe-{entry.label}"
     plan = load_plan(PROBE_RATE, PROBE_REQUESTS, seed, traced=False)
     _write(folder, run_id, entry, plan, 1.0, (seed, "probe", entry.label), 0, 0)
     return Probe(label=entry.label, run_id=run_id, rate=PROBE_RATE, capacity_rps=min(PROBE_RATE, entry.capacity_rps))
@@ -178,7 +197,7 @@ def _probe(folder: CampaignFolder, entry: Planted, seed: int) -> Probe:
 
 def _heap_run(folder: CampaignFolder, entry: Planted, seed: int) -> str:
     """A run under the profiler, with a top ten of three places."""
-    run_id = f"heap-{entry.label.replace(NULL_MARK, '-')}"
+    run_id = f"heap-{entry.label}"
     plan = load_plan(STEADY_RATE, PROBE_REQUESTS, seed, traced=False)
     profiler = {"profiler": "memalloc", "sample_bytes": 32_768}
     _write(folder, run_id, entry, plan, 1.0, (seed, "heap", entry.label), 0, 0, heap_profile=profiler)
@@ -240,7 +259,11 @@ def _campaign(
         command=["compare", "--frameworks", " ".join(entry.label for entry in entries), "--rounds", str(rounds)],
         workload=Workload(),
         workload_hash=Workload().hash(),
+        asked=plans.get(LoadName.STANDARD) or load_plan(STANDARD_RATE, PROBE_REQUESTS, seed, traced=True),
+        traces="20/s",
         admission=64,
+        model="scripted",
+        ready_timeout_s=60.0,
         seed=seed,
         rounds=rounds,
         entries=[
