@@ -33,13 +33,19 @@ def campaign_checks(runs: Sequence[CampaignRun], under_load: Sequence[EntryUnder
 
 
 def _counted(runs: Sequence[CampaignRun]) -> CheckRow:
+    """Each place of the plan has a run that counts; a repeat stands for the spoilt one."""
     there = [run for run in runs if run.planned.run_id is not None]
-    valid = sum(run.counted for run in runs)
-    text = f"Of {len(runs)} planned runs {len(there)} were measured and {valid} count."
+    places = {(run.planned.round, run.planned.load, run.planned.label) for run in runs}
+    filled = {(run.planned.round, run.planned.load, run.planned.label) for run in runs if run.counted}
+    text = f"Of {len(places)} planned runs {len(filled)} count."
     excluded = [run for run in there if not run.counted]
     if excluded:
         text += f" Not counted: {_named(excluded)}."
-    return CheckRow(name="runs", passed=bool(runs) and valid == len(runs), sentence=text)
+    if repeats := sum(run.planned.repeat_of is not None for run in there):
+        text += f" Measured once more, because the rig or the machine had spoilt it: {repeats}."
+    if missing := len(runs) - len(there):
+        text += f" Not measured yet: {missing}."
+    return CheckRow(name="runs", passed=filled == places if places else None, sentence=text)
 
 
 def _named(runs: Sequence[CampaignRun]) -> str:
@@ -189,15 +195,16 @@ def _one_setting(runs: Sequence[CampaignRun]) -> CheckRow:
     manifests = [run.manifest for run in runs if run.counted and run.manifest is not None]
     if not manifests:
         return CheckRow(name=name, passed=None, sentence="No run counts.")
+    tracing = {(run.planned.load, run.manifest.plan.trace_every) for run in runs if run.counted and run.manifest}
     settings: dict[str, set[Any]] = {
         "machine": {repr(m.machine) for m in manifests},
         "program": {(m.agentdyno, m.commit) for m in manifests},
         "rig's environment": {m.rig_environment.get("lock_sha256") for m in manifests},
         "cores": {repr(m.cores) for m in manifests},
         "backend": {repr(sorted(m.backend.items(), key=lambda item: item[0])) for m in manifests},
-        "tracing": {m.plan.trace_every for m in manifests},
     }
     differs = [what for what, found in settings.items() if len(found) > 1]
+    differs += ["tracing"] if len(tracing) > len({load for load, _ in tracing}) else []
     text = f"{len(manifests)} counted runs have the same {', '.join(what for what in settings if what not in differs)}."
     if differs:
         text += f" They differ in: {', '.join(differs)}."

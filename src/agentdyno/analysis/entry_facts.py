@@ -37,12 +37,13 @@ def entry_facts(folder: CampaignFolder, campaign: Campaign, entry: Entry, senten
 
 
 def _capacity_rps(folder: CampaignFolder, campaign: Campaign, entry: Entry) -> float | None:
-    """The goodput of the entry's probe, from its records; as the campaign noted it where they are not kept."""
-    probe = next((probe for probe in reversed(campaign.probes) if probe.label == entry.label), None)
-    if probe is None:
-        return None
-    summary = recomputed(folder, probe.run_id)
-    return probe.capacity_rps if summary is None else summary.goodput_rps or None
+    """The most that the entry answered in a probe, from its records; as noted where they are not kept."""
+    held = []
+    for probe in campaign.probes:
+        if probe.label == entry.label:
+            summary = recomputed(folder, probe.run_id)
+            held.append(probe.capacity_rps if summary is None else summary.goodput_rps)
+    return max((rps for rps in held if rps), default=None)
 
 
 def capacity_steps(folder: CampaignFolder, label: str) -> tuple[LoadStep, ...]:
