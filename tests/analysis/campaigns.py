@@ -22,7 +22,7 @@ from agentdyno.contract.run import LoadPlan
 from agentdyno.contract.scenario import Workload
 from agentdyno.contract.summary import Framework
 from agentdyno.record.campaign_folder import CampaignFolder
-from agentdyno.record.folder import RunFolder
+from agentdyno.record.folder import _NOT_IN_A_NAME, RunFolder
 from agentdyno.record.heap_folder import HEAP_FOLDER
 from tests.analysis.planted_run import PHASES, Figures, load_plan, write_run
 
@@ -137,7 +137,7 @@ def write_campaign(
         place = (run.round, run.load, run.label)
         if place in missing:
             continue
-        runs[at] = msgspec.structs.replace(run, run_id=f"{run.number:03d}-{run.label}-{run.load.value}")
+        runs[at] = msgspec.structs.replace(run, run_id=f"{run.number:03d}-{_named(run.label)}-{run.load.value}")
         again = run.repeat_of is not None
         lost = 7 if place in invalid or (place in repeated and not again) else 0
         factor, key = factors[run.round - 1], (seed, *place, again)
@@ -147,6 +147,11 @@ def write_campaign(
     campaign.heap_runs = {e.label: _heap_run(folder, e, seed) for e in entries if e.label in heap_profiles}
     folder.write(campaign)
     return folder
+
+
+def _named(label: str) -> str:
+    """As a part of a folder's name, the way the rig makes it."""
+    return _NOT_IN_A_NAME.sub("_", label)
 
 
 def _drawn(
@@ -189,7 +194,7 @@ def lock_sha256(entry: Planted) -> str:
 
 
 def _probe(folder: CampaignFolder, entry: Planted, seed: int) -> Probe:
-    run_id = f"probe-{entry.label}"
+    run_id = f"probe-{_named(entry.label)}"
     plan = load_plan(PROBE_RATE, PROBE_REQUESTS, seed, traced=False)
     _write(folder, run_id, entry, plan, 1.0, (seed, "probe", entry.label), 0, 0)
     return Probe(label=entry.label, run_id=run_id, rate=PROBE_RATE, capacity_rps=min(PROBE_RATE, entry.capacity_rps))
@@ -197,7 +202,7 @@ def _probe(folder: CampaignFolder, entry: Planted, seed: int) -> Probe:
 
 def _heap_run(folder: CampaignFolder, entry: Planted, seed: int) -> str:
     """A run under the profiler, with a top ten of three places."""
-    run_id = f"heap-{entry.label}"
+    run_id = f"heap-{_named(entry.label)}"
     plan = load_plan(STEADY_RATE, PROBE_REQUESTS, seed, traced=False)
     profiler = {"profiler": "memalloc", "sample_bytes": 32_768}
     _write(folder, run_id, entry, plan, 1.0, (seed, "heap", entry.label), 0, 0, heap_profile=profiler)

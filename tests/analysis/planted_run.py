@@ -133,7 +133,7 @@ def _requests(plan: LoadPlan, figures: Figures, rng: np.random.Generator) -> pa.
     sent = intended + rng.integers(50_000, 150_000, total)
     held = min(1.0, figures.capacity_rps / plan.rate)
     ok = np.floor((index + 1) * held + 1e-9) > np.floor(index * held + 1e-9)
-    middle_ms = figures.latency_ms if held == 1.0 else max(figures.latency_ms, 64_000 / figures.capacity_rps)
+    middle_ms = figures.latency_ms if held == 1.0 else max(figures.latency_ms, 64_000 / max(figures.capacity_rps, 1.0))
     took_ms = np.minimum(middle_ms * rng.lognormal(0.0, figures.tail, total), TIMEOUT_S * 900)
     done = sent + np.where(ok, took_ms * MS, 300_000).astype(np.int64)
     traced = index % plan.trace_every == 0 if plan.trace_every else np.zeros(total, bool)

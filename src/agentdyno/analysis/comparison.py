@@ -12,7 +12,7 @@ from agentdyno.analysis.campaign_runs import read_runs
 from agentdyno.analysis.caveats import not_to_conclude
 from agentdyno.analysis.entry_facts import entry_facts
 from agentdyno.analysis.metrics import METRICS
-from agentdyno.analysis.null_test import null_test
+from agentdyno.analysis.null_test import Twice, null_test
 from agentdyno.analysis.paired import ratio
 from agentdyno.analysis.standout import figure, standout
 from agentdyno.analysis.under_load import Rounds, by_place, entry_under_load
@@ -39,6 +39,7 @@ def compare_campaign(folder: CampaignFolder) -> Comparison:
     under_load = tuple(tables[label][load] for load in loads for label in labels)
     control = labels[0]
     first = next((run.manifest for run in runs if run.counted and run.manifest is not None), None)
+    twice = _null_test(campaign, places)
     return Comparison(
         campaign_id=campaign.campaign_id,
         agentdyno=campaign.agentdyno,
@@ -57,26 +58,24 @@ def compare_campaign(folder: CampaignFolder) -> Comparison:
         machine={} if first is None else msgspec.to_builtins(first.machine),
         cores={} if first is None else first.cores,
         entries=tuple(
-            entry_facts(
-                folder,
-                campaign,
-                entry,
-                standout(
-                    tables[entry.label],
-                    None if entry.label == control else tables[control],
-                    null=NULL_MARK in entry.label,
-                ),
-            )
+            entry_facts(folder, campaign, entry, _sentence(entry.label, tables, control, twice))
             for entry in campaign.entries
         ),
         under_load=under_load,
         pairs=tuple(_pairs(places, labels)),
-        null_test=_null_test(campaign, places),
+        null_test=twice,
         checks=campaign_checks(runs, under_load),
         runs=tuple(run.row for run in runs),
         ranking=_ranking(tables),
         not_to_conclude=not_to_conclude(campaign, runs, under_load),
     )
+
+
+def _sentence(label: str, tables: _Tables, control: str, twice: NullTest | None) -> str:
+    """What stands out; of the null test's double what that says, which has an alarm's chance of its own."""
+    if twice is not None and label == twice.b:
+        return twice.sentence
+    return standout(tables[label], None if label == control else tables[control])
 
 
 def _tables(places: _Places, labels: Sequence[str]) -> _Tables:
@@ -105,7 +104,13 @@ def _null_test(campaign: Campaign, places: _Places) -> NullTest | None:
     if campaign.null_pair is None:
         return None
     one, other = campaign.null_pair
-    return null_test(campaign.null_pair, [(rounds[one], rounds[other]) for rounds in places.values()])
+    figures = [
+        Twice(load, metric, rounds[one].per_round(metric), rounds[other].per_round(metric))
+        for load, rounds in places.items()
+        for metric in METRICS
+        if load in metric.headline
+    ]
+    return null_test(campaign.null_pair, figures)
 
 
 def _ranking(tables: _Tables) -> tuple[str, ...]:

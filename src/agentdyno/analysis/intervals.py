@@ -9,8 +9,10 @@ round; under heavier tails the interval is wider than it had to be, never narrow
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache
+from statistics import fmean, median
 
 import numpy as np
 
@@ -20,19 +22,21 @@ CONFIDENCE = 0.95
 LEAST_ROUNDS = 3
 _DRAWS = 100_000
 _SEED = 20_260_101
+_LOG_MAX = 600.0  # e**709 is the last that there is
 _SAME = 1e-9  # closer to 0 is rounding of equal figures
 
 
 def middle(values: Sequence[float]) -> float | None:
     """The median; of an even count the mean of the two in the middle. None of nothing."""
-    return float(np.median(values)) if len(values) else None
+    return float(median(values)) if values else None
 
 
 def interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """The 95 % interval of their median: median +- c(n) x standard deviation. None with fewer than three values."""
+    """The 95 % interval of their median: median +- factor(n) x standard deviation. None with fewer than three."""
     if len(values) < LEAST_ROUNDS:
         return None
-    about, reach = float(np.median(values)), _reach(values, CONFIDENCE)
+    about = median(values)
+    reach = _spread(values) * _factor(len(values))
     return about - reach, about + reach
 
 
@@ -43,7 +47,7 @@ def chance_of_none(values: Sequence[float]) -> float | None:
     """
     if len(values) < LEAST_ROUNDS:
         return None
-    about, spread = abs(float(np.median(values))), _spread(values)
+    about, spread = abs(median(values)), _spread(values)
     if about <= _SAME:
         return 1.0
     drawn = _studentised(len(values))
@@ -51,27 +55,32 @@ def chance_of_none(values: Sequence[float]) -> float | None:
     return (1 + beyond) / (1 + drawn.size)
 
 
-def holm(chances: Mapping[str, float], alarm: float = 1 - CONFIDENCE) -> tuple[str, ...]:
+def holm(chances: Mapping[int, float], alarm: float = 1 - CONFIDENCE) -> tuple[int, ...]:
     """Which of several tests found something, so that *any* false alarm among all of them is as rare as `alarm`.
 
     Holm (1979): the smallest chance against alarm / m, the next against alarm / (m - 1), up to the first that fails.
     """
-    found: list[str] = []
-    for left, name in enumerate(sorted(chances, key=lambda name: (chances[name], name))):
-        if chances[name] > alarm / (len(chances) - left):
+    found: list[int] = []
+    for done, test in enumerate(sorted(chances, key=lambda test: (chances[test], test))):
+        if chances[test] > alarm / (len(chances) - done):
             break
-        found.append(name)
+        found.append(test)
     return tuple(found)
 
 
-def _reach(values: Sequence[float], confidence: float) -> float:
-    spread = _spread(values)
-    return spread * float(np.quantile(_studentised(len(values)), confidence)) if spread else 0.0
+def times_of(logarithm: float) -> float:
+    """The ratio that a difference of logarithms stands for; finite, however wide an interval is."""
+    return math.exp(max(-_LOG_MAX, min(_LOG_MAX, logarithm)))
 
 
 def _spread(values: Sequence[float]) -> float:
-    spread = float(np.std(values, ddof=1))
-    return spread if spread > _SAME * max(1.0, abs(float(np.mean(values)))) else 0.0
+    spread = math.dist(values, [fmean(values)] * len(values)) / math.sqrt(len(values) - 1)
+    return spread if spread > _SAME * max(1.0, abs(fmean(values))) else 0.0
+
+
+@cache
+def _factor(count: int) -> float:
+    return float(np.quantile(_studentised(count), CONFIDENCE))
 
 
 @cache

@@ -3,52 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from agentdyno.analysis.intervals import CONFIDENCE, LEAST_ROUNDS, chance_of_none, holm
-from agentdyno.analysis.metrics import METRICS, Metric
-from agentdyno.analysis.paired import log_ratios, ratio
-from agentdyno.analysis.under_load import Rounds
+from agentdyno.analysis.metrics import Metric
+from agentdyno.analysis.paired import PerRound, log_ratios, ratio
 from agentdyno.contract.campaign import LoadName
 from agentdyno.contract.comparison import NullTest, PairRow
 
 
-def null_test(pair: tuple[str, str], by_load: Sequence[tuple[Rounds, Rounds]]) -> NullTest:
-    """Every headline metric where it is compared. by_load: the rounds of the two, under each load.
+class Twice(NamedTuple):
+    """One metric under one load, by round: of the adapter, and of the same adapter again."""
+
+    load: LoadName
+    metric: Metric
+    one: PerRound
+    other: PerRound
+
+
+def null_test(pair: tuple[str, str], figures: Sequence[Twice]) -> NullTest:
+    """pair: the two labels. figures: every headline metric where it is compared.
 
     With a dozen metrics one would differ by chance in every second campaign; Holm's correction keeps the chance of any
     false alarm in a whole campaign at 5 %.
     """
-    rows: list[PairRow] = []
-    chances: dict[str, float] = {}
-    names: dict[str, tuple[Metric, LoadName]] = {}
-    for one, other in by_load:
-        for metric in METRICS:
-            if one.load not in metric.headline:
-                continue
-            a, b = one.per_round(metric), other.per_round(metric)
-            rows.append(PairRow(load=one.load, metric=metric.name, a=one.label, b=other.label, ratio=ratio(a, b)))
-            chance = chance_of_none(log_ratios(a, b) or ())
-            if chance is not None:
-                key = f"{metric.name} {one.load.value}"
-                chances[key], names[key] = chance, (metric, one.load)
-    found = [names[key] for key in holm(chances)]
+    chances: dict[int, float] = {}
+    for at, figure in enumerate(figures):
+        chance = chance_of_none(log_ratios(figure.one, figure.other) or ())
+        if chance is not None:
+            chances[at] = chance
+    found = [figures[at] for at in holm(chances)]
     return NullTest(
         a=pair[0],
         b=pair[1],
         passed=not found if chances else None,
-        rows=tuple(rows),
-        found=tuple(dict.fromkeys(metric.name for metric, _ in found)),
+        rows=tuple(
+            PairRow(load=f.load, metric=f.metric.name, a=pair[0], b=pair[1], ratio=ratio(f.one, f.other))
+            for f in figures
+        ),
+        found=tuple(dict.fromkeys(figure.metric.name for figure in found)),
         sentence=_sentence(pair, len(chances), found),
     )
 
 
-def _sentence(pair: tuple[str, str], tested: int, found: Sequence[tuple[Metric, LoadName]]) -> str:
+def _sentence(pair: tuple[str, str], tested: int, found: Sequence[Twice]) -> str:
     who = f"{pair[0]} against itself ({pair[1]})"
     if not tested:
         return f"{who}: not tested, for want of {LEAST_ROUNDS} rounds in which both were valid."
     if not found:
         return f"{who}: no difference on any of {tested} figures, as it must be."
-    which = ", ".join(f"{metric.title} under the {load.value} load" for metric, load in found)
+    which = ", ".join(f"{figure.metric.title} under the {figure.load.value} load" for figure in found)
     return (
         f"{who}: differs on {which}, of {tested} figures, where chance alone would do so in {1 - CONFIDENCE:.0%} of "
         "campaigns. Something beside the frameworks changed: differences of this size are not to be trusted here."

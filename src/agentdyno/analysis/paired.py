@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from agentdyno.analysis.intervals import interval, middle
+from agentdyno.analysis.intervals import interval, middle, times_of
 from agentdyno.contract.comparison import Difference, Ratio, Tax
 
 PerRound = Sequence[float | None]
@@ -21,7 +21,7 @@ def log_ratios(one: PerRound, other: PerRound) -> list[float] | None:
     both = pairs(one, other)
     if any(a <= 0 or b <= 0 for a, b in both):
         return None
-    return [math.log(a / b) for a, b in both]
+    return [math.log(a) - math.log(b) for a, b in both]
 
 
 def ratio(one: PerRound, other: PerRound) -> Ratio:
@@ -34,11 +34,11 @@ def ratio(one: PerRound, other: PerRound) -> Ratio:
     if not logs:
         return Ratio(pairs=len(pairs(one, other)))
     about, around = middle(logs), interval(logs)
-    median = None if about is None else math.exp(about)
+    median = None if about is None else times_of(about)
     if around is None:
         return Ratio(pairs=len(logs), median=median)
     low, high = around
-    return Ratio(pairs=len(logs), median=median, low=math.exp(low), high=math.exp(high), difference=_said(low, high))
+    return Ratio(pairs=len(logs), median=median, low=times_of(low), high=times_of(high), difference=_said(low, high))
 
 
 def _said(low: float, high: float) -> Difference:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import fmean, stdev
 from typing import NamedTuple
 
-import numpy as np
-
-from agentdyno.analysis.intervals import LEAST_ROUNDS, interval, middle
+from agentdyno.analysis.intervals import LEAST_ROUNDS, interval, middle, times_of
 from agentdyno.analysis.metrics import Metric, rounded
 from agentdyno.analysis.paired import PerRound
 
@@ -30,16 +29,16 @@ def over_rounds(per_round: PerRound) -> OverRounds:
         return OverRounds(None, None, None, None)
     if min(values) > 0:
         logs = [math.log(value) for value in values]
-        about, around = float(np.median(logs)), interval(logs)
-        low, high = (None, None) if around is None else (median * math.exp(edge - about) for edge in around)
+        about, around = middle(logs) or 0.0, interval(logs)
+        low, high = (None, None) if around is None else (median * times_of(edge - about) for edge in around)
     else:
         low, high = interval(values) or (None, None)
     return OverRounds(median, low, high, _cv(values))
 
 
 def _cv(values: Sequence[float]) -> float | None:
-    mean = float(np.mean(values)) if values else 0.0
-    return float(np.std(values, ddof=1)) / abs(mean) if len(values) > 1 and mean else None
+    mean = fmean(values)
+    return stdev(values) / abs(mean) if len(values) > 1 and mean else None
 
 
 def instability(metric: Metric, per_round: PerRound, found: OverRounds) -> str | None:

@@ -22,13 +22,12 @@ _PHASES = {
 Loads = Mapping[LoadName, EntryUnderLoad]
 
 
-def standout(own: Loads, control: Loads | None, *, null: bool = False) -> str:
-    """What stands out, the weightiest first. control: None for the control itself. null: a null test double."""
+def standout(own: Loads, control: Loads | None) -> str:
+    """What stands out, the weightiest first. control: None for the control itself."""
     if not any(entry.valid_runs for entry in own.values()):
         return "No valid run: there is nothing to compare."
     parts = [*_cpu(own, control), *_overload(own), *_work(own, control), *_phase(own), *_memory(own, control)]
     lead = "The control, the same work with no framework: " if control is None else ""
-    lead = "The null test's double of another entry: " if null else lead
     text = "; ".join(parts) if parts else "nothing stands out"
     text = lead + text + "."
     shaky = [f.unstable for entry in own.values() for f in entry.figures if f.unstable and _headline(f, entry.load)]
