@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -31,9 +32,9 @@ class Event(NamedTuple):
     @property
     def title(self) -> str:
         """The phase, and the name where that says more."""
-        if self.phase is None or self.phase.value == self.name:
+        if self.phase is None or self.phase == self.name:
             return self.name
-        return f"{self.phase.value}: {self.name}"
+        return f"{self.phase}: {self.name}"
 
 
 @dataclass(slots=True)
@@ -52,19 +53,39 @@ def traced_requests(data: RunData) -> list[TracedRequest]:
     if data.spans is None or data.requests is None:
         return []
     wanted = pa.array(data.requests.trace_ids(Outcome.OK), pa.string())
-    columns = ["kind", "trace_id", "name", "phase", "start_monotonic_ns", "end_monotonic_ns"]
-    spans = data.spans.select(columns)
+    spans = data.spans.select(["kind", "trace_id", "name", "phase", "start_monotonic_ns", "end_monotonic_ns"])
     spans = spans.filter(pc.and_(of_kinds(spans, _READ), pc.is_in(spans["trace_id"], wanted)))
-    rows = list(zip(*(spans[name].to_pylist() for name in columns), strict=True))
-    found = {row[1]: TracedRequest(row[1], row[4], row[5]) for row in rows if row[0] == SpanKind.REQUEST}
+    is_root = pc.equal(spans["kind"], SpanKind.REQUEST.value)
+    roots, inner = spans.filter(is_root), spans.filter(pc.invert(is_root))
+    del spans
+    found = {
+        trace_id: TracedRequest(trace_id, start_ns, end_ns)
+        for trace_id, start_ns, end_ns in zip(_shared(roots["trace_id"]), *_times(roots), strict=True)
+    }
     kinds, phases = {kind.value: kind for kind in SpanKind}, {phase.value: phase for phase in Phase}
-    for kind, trace_id, name, phase, start_ns, end_ns in rows:
+    columns = (_shared(inner["kind"], kinds), _shared(inner["name"]), _shared(inner["phase"], phases))
+    for trace_id, *facts in zip(_shared(inner["trace_id"]), *columns, *_times(inner), strict=True):
         request = found.get(trace_id)
-        if request is None or kind == "request":
-            continue
-        event = Event(kinds[kind], name, phases.get(phase), start_ns, end_ns)
-        (request.served if kind == "served" else request.events).append(event)
+        if request is not None:
+            (request.served if facts[0] is SpanKind.SERVED else request.events).append(Event(*facts))
     return list(found.values())
+
+
+def _shared(column: pa.ChunkedArray, as_: Mapping[str, Any] | None = None) -> list[Any]:
+    """A column of texts; equal ones are one object, since a million copies would take the memory of a million.
+
+    as_: what stands for each text (None for one that is not in it); null is None.
+    """
+    encoded = column.combine_chunks().dictionary_encode()
+    texts = encoded.dictionary.to_pylist()
+    values = np.empty(len(texts) + 1, dtype=object)  # the last, None, is for null
+    values[:-1] = texts if as_ is None else [as_.get(text) for text in texts]
+    shared: list[Any] = values[encoded.indices.fill_null(len(texts)).to_numpy()].tolist()
+    return shared
+
+
+def _times(spans: pa.Table) -> tuple[list[int], list[int]]:
+    return spans["start_monotonic_ns"].to_numpy().tolist(), spans["end_monotonic_ns"].to_numpy().tolist()
 
 
 class Share(StrEnum):

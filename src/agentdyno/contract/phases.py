@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from operator import itemgetter
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 _Label = TypeVar("_Label", bound=Hashable)
 
@@ -27,8 +26,7 @@ class Phase(StrEnum):
     FRAMEWORK = "framework"
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
+class Stretch(NamedTuple):
     """A stretch of a request that belongs to a phase; ns on any one clock."""
 
     phase: Phase
@@ -54,7 +52,7 @@ def tile(start_ns: int, end_ns: int, stretches: Sequence[Stretch]) -> dict[Phase
     it, framework all other time that no stretch covers. Without any stretch everything is framework time.
     """
     inside = [
-        Stretch(s.phase, max(s.start_ns, start_ns), min(s.end_ns, end_ns))
+        (s.phase, max(s.start_ns, start_ns), min(s.end_ns, end_ns))
         for s in stretches
         if s.end_ns > start_ns and s.start_ns < end_ns
     ]
@@ -62,29 +60,30 @@ def tile(start_ns: int, end_ns: int, stretches: Sequence[Stretch]) -> dict[Phase
     if not inside:
         took[Phase.FRAMEWORK] = end_ns - start_ns
         return took
-    first_ns = min(s.start_ns for s in inside)
-    last = max(inside, key=lambda s: s.end_ns)
-    took |= covered([(s.phase, s.start_ns, s.end_ns) for s in inside], _PRECEDENCE)
-    took[Phase.FRAMEWORK] = last.end_ns - first_ns - sum(took.values())
+    first_ns = min(inside, key=itemgetter(1))[1]
+    last_phase, _, last_ns = max(inside, key=itemgetter(2))
+    took |= covered(inside, _PRECEDENCE)
+    took[Phase.FRAMEWORK] = last_ns - first_ns - sum(took.values())
     took[Phase.PARSE] = first_ns - start_ns
-    took[Phase.RESPOND if last.phase is Phase.REFLECT else Phase.FRAMEWORK] += end_ns - last.end_ns
+    took[Phase.RESPOND if last_phase is Phase.REFLECT else Phase.FRAMEWORK] += end_ns - last_ns
     return took
 
 
 def covered(stretches: Sequence[tuple[_Label, int, int]], precedence: Sequence[_Label]) -> dict[_Label, int]:
     """How much time each label has, of stretches (label, start, end); where some overlap, the first of `precedence`."""
-    borders = [(start, 1, label) for label, start, _ in stretches]
-    borders += [(end, -1, label) for label, _, end in stretches]
-    borders.sort(key=itemgetter(0))
-    running = dict.fromkeys(precedence, 0)
-    took = dict.fromkeys(precedence, 0)
-    at = borders[0][0] if borders else 0
-    for moment, change, label in borders:
-        if moment > at:
-            for first in precedence:
-                if running[first]:
-                    took[first] += moment - at
+    places = {label: at for at, label in enumerate(precedence)}
+    borders = [(start, 1, places[label]) for label, start, _ in stretches]
+    borders += [(end, -1, places[label]) for label, _, end in stretches]
+    borders.sort()
+    running = [0] * len(precedence)
+    took = [0] * len(precedence)
+    before = borders[0][0] if borders else 0
+    for moment, change, place in borders:
+        if moment > before:
+            for first, count in enumerate(running):
+                if count:
+                    took[first] += moment - before
                     break
-            at = moment
-        running[label] += change
-    return took
+            before = moment
+        running[place] += change
+    return dict(zip(precedence, took, strict=True))

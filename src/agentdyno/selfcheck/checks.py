@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agentdyno.selfcheck import (
+    analysis_speed,
     encode,
     instruments,
     lightagent,
@@ -25,4 +26,5 @@ CHECKS: tuple[Check, ...] = (
     instruments.CHECK,
     recorder.CHECK,
     encode.CHECK,
+    analysis_speed.CHECK,
 )
