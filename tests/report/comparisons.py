@@ -41,11 +41,12 @@ NAMES = (
 WEIGHTS = dict(zip(NAMES, (1.0, 1.0, 0.82, 15.4, 41.0, 14.9, 9.8, 1.13, 63.0), strict=True))
 PHASES = ("parse", "plan", "tool", "reflect", "respond", "framework")
 BASE = {
-    "goodput": 20.0, "cpu_per_request": 1.63, "p50": 3.1, "p95": 6.2, "p99": 9.4, "latency_max": 22.0,
+    "goodput": 0.0, "cpu_per_request": 1.63, "p50": 3.1, "p95": 6.2, "p99": 9.4, "latency_max": 22.0,
     "service_p50": 3.0, "service_p99": 9.1, "rss_peak": 44.0, "pss_peak": 33.0, "gc_pause_total": 2.2,
-    "prompt_tokens": 1_104.0, "llm_calls": 4.0, "tool_calls": 3.0, "prompt_bytes": 7_310.0, "connections": 0.0,
+    "tokens": 1_264.0, "prompt_tokens": 1_104.0, "llm_calls": 4.0,
+    "tool_calls": 3.0, "prompt_bytes": 7_310.0, "connections": 0.0,
 }  # fmt: skip
-_WORK = ("prompt_tokens", "llm_calls", "tool_calls", "prompt_bytes", "connections", "goodput")
+_WORK = ("tokens", "prompt_tokens", "llm_calls", "tool_calls", "prompt_bytes", "connections", "goodput")
 
 
 def comparison(*names: str, rounds: int = 5) -> Comparison:
@@ -134,20 +135,22 @@ def under_load(label: str, load: LoadName, rounds: int) -> EntryUnderLoad:
         arrivals=arrivals,
         outcomes={"ok": ok, "failed": 0, "timeout": 0, "rejected": arrivals - ok, "dropped": 0},
         overloaded_runs=rounds if ok < arrivals else 0,
-        figures=tuple(_figure(name, weight, goodput, rounds, chance, label) for name in BASE),
+        figures=tuple(_figure(name, weight, goodput, rate, rounds, chance, label) for name in BASE),
         latency_curve=tuple(CurvePoint(10 ** (-3 * n / 40), value) for n, value in enumerate(latency)),
         memory_curve=tuple(CurvePoint(at, 40 + 5 * weight**0.5 + 0.05 * at + chance.random()) for at in seconds),
         phases=_phases(weight) if label != "autogen" else None,
     )
 
 
-def _figure(name: str, weight: float, goodput: float, rounds: int, chance: Random, label: str) -> FigureSet:
+def _figure(
+    name: str, weight: float, goodput: float, rate: float, rounds: int, chance: Random, label: str
+) -> FigureSet:
     if label == "autogen" and name == "gc_pause_total":
         return FigureSet(metric=name, per_round=(None,) * rounds)
     centre = goodput if name == "goodput" else BASE[name] * (1 if name in _WORK else weight**0.9)
     values = tuple(centre * (1 if name in _WORK else 1 + 0.02 * (chance.random() - 0.5)) for _ in range(rounds))
     middle = median(values)
-    base = BASE[name] if name != "goodput" else 20.0
+    base = BASE[name] if name != "goodput" else rate
     control = label == "bare"
     ratio = middle / base if base else None
     return FigureSet(
@@ -158,7 +161,9 @@ def _figure(name: str, weight: float, goodput: float, rounds: int, chance: Rando
         high=max(values),
         cv=0.01,
         unstable="The rounds differ by 31 %." if name == "latency_max" else None,
-        pooled=Pooled(n=1_200, value=middle, low=middle * 0.97, high=middle * 1.04) if name.startswith("p9") else None,
+        pooled=Pooled(n=1_200, value=middle, low=middle * 0.97, high=middle * 1.04)
+        if name in ("p50", "p95", "p99")
+        else None,
         ratio_to_control=None if control or ratio is None else _ratio(ratio, rounds),
         tax=None
         if control

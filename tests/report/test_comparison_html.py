@@ -155,7 +155,9 @@ def test_a_plot_says_its_values_and_puts_lines_away(browser: Browser, tmp_path: 
     reading = seen.evaluate("document.querySelector('#memory-steady .reading').textContent")
     assert re.fullmatch(r"\d+(\.\d+)? s: bare \d+(\.\d+)?, .*autogen \d+(\.\d+)?", reading)
     seen.click('#memory-steady [data-toggle="langchain"]')
-    shown = "[...document.querySelectorAll('#memory-steady g')].filter(g => getComputedStyle(g).display !== 'none').length"
+    shown = (
+        "[...document.querySelectorAll('#memory-steady g')].filter(g => getComputedStyle(g).display !== 'none').length"
+    )
     assert seen.evaluate(shown) == 5
     seen.hover("#memory-steady .area")
     assert "langchain" not in seen.evaluate("document.querySelector('#memory-steady .reading').textContent")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from agentdyno.analysis.metrics import METRICS
 from agentdyno.analysis.percentiles import samples_needed
@@ -33,7 +32,7 @@ from agentdyno.report.comparison_words import (
 )
 from agentdyno.report.facts import facts, machine_sentence, period
 from agentdyno.report.page import page
-from agentdyno.report.plots import LinePlot
+from agentdyno.report.plots import plot_data
 
 _CONTENTS = (
     ("results", "Results"), ("phases", "Phases"), ("latency", "Latency"), ("rates", "Rate against latency"),
@@ -84,21 +83,6 @@ def comparison_page(comparison: Comparison) -> str:
 def _headlines(comparison: Comparison) -> list[tuple[HeadlineTable, str, str]]:
     tables = {load: table for load in LoadName if (table := headline(comparison, load)) is not None}
     return [(t, load_title(load, comparison), load_sentence(load, comparison)) for load, t in tables.items()]
-
-
-def plot_data(plots: list[LinePlot]) -> dict[str, Any]:
-    """What the page's script reads values from: the drawn points, by the plot's name."""
-    return {
-        plot.name: {
-            "log": plot.x.log,
-            "low": plot.x.low,
-            "high": plot.x.high,
-            "shares": bool(plot.x.named),
-            "unit": "" if plot.x.named else plot.x.title.rpartition(", ")[2],
-            "lines": [{"label": line.label, "points": line.points} for line in plot.lines],
-        }
-        for plot in plots
-    }
 
 
 def _has_heap(entry: EntryFacts) -> bool:

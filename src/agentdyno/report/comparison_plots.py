@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import log10
 
+from agentdyno.analysis.metrics import METRICS, Better
 from agentdyno.contract.campaign import LoadName
 from agentdyno.contract.comparison import (
     Comparison,
@@ -18,6 +18,7 @@ from agentdyno.contract.comparison import (
 )
 from agentdyno.report.comparison_words import (
     DASH,
+    capitalized,
     declared,
     figure_of,
     interval,
@@ -26,6 +27,7 @@ from agentdyno.report.comparison_words import (
     under_of,
     why_missing,
 )
+from agentdyno.report.curves import distribution, memory_over_time
 from agentdyno.report.plots import (
     STYLES,
     Axis,
@@ -39,15 +41,6 @@ from agentdyno.report.plots import (
     linear_axis,
     log_axis,
 )
-
-RATIOS = {
-    LoadName.STEADY: ("cpu_per_request", "p50", "p99", "rss_peak", "gc_pause_total"),
-    LoadName.STANDARD: ("goodput", "p99", "rss_peak", "gc_pause_total", "cpu_per_request"),
-}
-_PERCENTILES = (
-    (1.0, "fastest", True), (0.5, "p50", False), (0.1, "p90", False), (0.05, "p95", True), (0.01, "p99", False),
-    (0.001, "p99.9", False), (0.0001, "p99.99", False), (0.00001, "p99.999", False), (0.000001, "p99.9999", False),
-)  # fmt: skip
 
 
 def style(comparison: Comparison, label: str) -> int:
@@ -79,51 +72,20 @@ def _untraced(under: EntryUnderLoad) -> str:
 
 def latency_plot(comparison: Comparison, load: LoadName) -> LinePlot | None:
     """Latency by the share of answers that took longer, both logarithmic; None where nobody was answered."""
-    points = [point for under in _under(comparison, load) for point in under.latency_curve if point.x > 0]
-    if not points:
-        return None
-    rarest = max(-log10(min(point.x for point in points)), 1)
-    named = tuple((-log10(share), text, minor) for share, text, minor in _PERCENTILES if -log10(share) <= rarest)
-    x = Axis("percentile of verified answers (logarithmic in the share that took longer)", 0.0, rarest, named=named)
-    y = log_axis("latency from the intended start, ms", [point.y for point in points])
-
-    def curve(under: EntryUnderLoad) -> Sequence[CurvePoint]:
-        return [CurvePoint(-log10(p.x), p.y) for p in under.latency_curve if p.x > 0 and p.y > 0]
-
-    return _lines(comparison, load, "latency", x, y, curve, "as no request was answered in a run that counts")
+    series = [
+        Series(under.label, style(comparison, under.label), under.latency_curve) for under in _under(comparison, load)
+    ]
+    why = "as too few requests were answered in runs that count"
+    return distribution(f"latency-{load.value}", load_title(load, comparison), series, why)
 
 
 def memory_plot(comparison: Comparison, load: LoadName) -> LinePlot | None:
     """RSS over the run; None where it was not sampled."""
-    points = [point for under in _under(comparison, load) for point in under.memory_curve]
-    if not points:
-        return None
-    least, most = min(point.x for point in points), max(point.x for point in points)
-    x = Axis("time since the schedule's origin, s", min(0.0, least), max(most, least + 1))
-    y = linear_axis("RSS of the host's processes, MB", [point.y for point in points])
-    return _lines(
-        comparison,
-        load,
-        "memory",
-        x,
-        y,
-        lambda under: under.memory_curve,
-        "as its memory was not sampled in a run that counts",
-    )
-
-
-def _lines(
-    comparison: Comparison,
-    load: LoadName,
-    kind: str,
-    x: Axis,
-    y: Axis,
-    curve: Callable[[EntryUnderLoad], Sequence[CurvePoint]],
-    why: str,
-) -> LinePlot:
-    curves = {under.label: curve(under) for under in _under(comparison, load)}
-    series = [Series(label, style(comparison, label), points) for label, points in curves.items()]
-    return line_plot(f"{kind}-{load.value}", load_title(load, comparison), x, y, series, why)
+    series = [
+        Series(under.label, style(comparison, under.label), under.memory_curve) for under in _under(comparison, load)
+    ]
+    why = "as its memory was not sampled in a run that counts"
+    return memory_over_time(f"memory-{load.value}", load_title(load, comparison), series, why)
 
 
 def step_plots(comparison: Comparison) -> list[LinePlot]:
@@ -143,9 +105,8 @@ def step_plots(comparison: Comparison) -> list[LinePlot]:
         y = linear_axis(title, values) if kind == "goodput" else log_axis(title, values)
         series = [Series(label, style(comparison, label), pts, dotted=True) for label, pts in curves.items()]
         x = log_axis("rate, requests a second", rates)
-        found.append(
-            line_plot(f"steps-{kind}", title.partition(",")[0].capitalize(), x, y, series, "as there is no such search")
-        )
+        heading = capitalized(title.partition(",")[0])
+        found.append(line_plot(f"steps-{kind}", heading, x, y, series, "as its capacity was not searched"))
     return found
 
 
@@ -155,13 +116,16 @@ def _steps(entry: EntryFacts, value: Callable[[LoadStep], float | None]) -> list
 
 
 def ratio_plot(comparison: Comparison) -> WhiskerPlot | None:
-    """Each entry's ratio to the control on the metrics that matter under each load."""
+    """Each entry's ratio to the control, on each load's headline metrics that have a better and a worse."""
     groups: list[tuple[str, list[tuple[str, Ratio | None, str]]]] = []
-    for load, metrics in RATIOS.items():
-        for name in metrics:
-            rows = [_ratio_row(under, name) for under in _under(comparison, load) if under.label != comparison.control]
+    for load in LoadName:
+        for metric in METRICS:
+            if load not in metric.headline or metric.better is Better.NEITHER:
+                continue
+            entries = [under for under in _under(comparison, load) if under.label != comparison.control]
+            rows = [_ratio_row(under, metric.name) for under in entries]
             if any(ratio is not None and ratio.median is not None for _, ratio, _ in rows):
-                groups.append((f"{declared(name).title}, {load.value}", rows))
+                groups.append((f"{metric.title}, {load.value}", rows))
     return _whiskers("ratio to the control (logarithmic)", groups)
 
 

@@ -21,8 +21,6 @@ from agentdyno.report.comparison_words import (
     why_missing,
 )
 
-_POOLED = ("p95", "p99")
-_AFTER_COST = ("goodput", "p95", "p99", "rss_peak", "gc_pause_total", "prompt_tokens")
 _TITLES = {"goodput": "QPS (goodput)"}
 
 
@@ -80,7 +78,10 @@ class HeadlineTable:
 
 
 def headline(comparison: Comparison, load: LoadName) -> HeadlineTable | None:
-    """The table of one load, the control first; None where nobody was run under it."""
+    """The table of one load, the control first; None where nobody was run under it.
+
+    Both loads' tables have the same columns: every metric that is a headline somewhere, what each costs first.
+    """
     columns = (
         _metric(LEADING),
         Column(
@@ -97,7 +98,7 @@ def headline(comparison: Comparison, load: LoadName) -> HeadlineTable | None:
             _ratio,
             Cell("control", sort=1.0),
         ),
-        *(_metric(name) for name in _AFTER_COST),
+        *(_metric(metric.name) for metric in METRICS if metric.headline and metric.name != LEADING),
     )
     rows = [
         Row(entry, tuple(state(under)), tuple(_cell(column, entry, under) for column in columns))
@@ -113,7 +114,7 @@ def _cell(column: Column, entry: EntryFacts, under: EntryUnderLoad) -> Cell:
 
 def _metric(name: str) -> Column:
     metric = declared(name)
-    if name in _POOLED:
+    if metric.quantile is not None:
         definition = f"{metric.definition} All rounds' samples together."
         return Column(f"{metric.title}, pooled", metric.unit, definition, lambda under: _pooled(under, name))
     definition = f"{metric.definition} Median of the rounds."

@@ -11,14 +11,14 @@ from agentdyno.report.comparison_words import DASH, capitalized
 
 def period(comparison: Comparison) -> str:
     """`2026-01-02 03:04 to 04:44 UTC`."""
-    start, end = (_moment(text) for text in (comparison.started_utc, comparison.finished_utc))
+    start, end = (moment(text) for text in (comparison.started_utc, comparison.finished_utc))
     if not end:
         return f"{start} UTC, not finished"
     same_day = start[:10] == end[:10]
     return f"{start} to {end[11:] if same_day else end} UTC"
 
 
-def _moment(utc: str | None) -> str:
+def moment(utc: str | None) -> str:
     """Of an ISO date in UTC, as it is: no clock or zone of this machine has a say."""
     return "" if utc is None else utc[:16].replace("T", " ")
 
@@ -33,12 +33,18 @@ def machine_sentence(comparison: Comparison) -> str:
     return ", ".join(known) if known else "The machine is not on record"
 
 
+def machine_facts(machine: Mapping[str, Any], cores: Mapping[str, list[int] | None]) -> list[tuple[str, str]]:
+    """The machine, and which cores each role was kept on."""
+    found = [(_as_words(key), _as_text(key, value)) for key, value in machine.items()]
+    for role, numbers in cores.items():
+        pinned = "not pinned" if numbers is None else f"core {', '.join(map(str, numbers))}"
+        found.append((f"Core of the {role}", pinned))
+    return found
+
+
 def facts(comparison: Comparison) -> list[tuple[str, str]]:
     """Machine, cores, workload and loads, each as a heading and a text."""
-    found = [(_as_words(key), _as_text(key, value)) for key, value in comparison.machine.items()]
-    for role, cores in comparison.cores.items():
-        pinned = "not pinned" if cores is None else f"core {', '.join(map(str, cores))}"
-        found.append((f"Core of the {role}", pinned))
+    found = machine_facts(comparison.machine, comparison.cores)
     found.append(("Admission limit", "off" if comparison.admission is None else f"{comparison.admission} at once"))
     found += [(f"Workload: {_as_words(k).lower()}", _as_text(k, v)) for k, v in comparison.workload.items()]
     found += [(f"Load {load.value}", _parts(plan)) for load, plan in comparison.loads.items()]

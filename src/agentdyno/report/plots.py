@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from typing import Any
 
 from agentdyno.analysis.metrics import rounded
 from agentdyno.contract.comparison import CurvePoint
 
 STYLES = 10
-_MOST_POINTS = 400
 _LABEL_GAP = 0.052
 
 
@@ -122,31 +121,18 @@ class LinePlot:
 def line_plot(name: str, title: str, x: Axis, y: Axis, series: Sequence[Series], why: str) -> LinePlot:
     """Lay it out; a series without points is not drawn. why: a series has none."""
     drawn = [one for one in series if one.points]
-    thin = [_thinned(one.points) for one in drawn]
-    ends = _spread([1 - y.at(points[-1].y) for points in thin])
-    lines = tuple(_line(one, points, x, y, end) for one, points, end in zip(drawn, thin, ends, strict=True))
+    ends = _spread([1 - y.at(one.points[-1].y) for one in drawn])
+    lines = tuple(_line(one, x, y, end) for one, end in zip(drawn, ends, strict=True))
     absent = [one.label for one in series if not one.points]
     return LinePlot(name, title, x, y, lines, f"Not drawn, {why}: {', '.join(absent)}." if absent else "")
 
 
-def _line(series: Series, points: Sequence[CurvePoint], x: Axis, y: Axis, label_at: float) -> Line:
-    places = [(x.at(point.x) * 1000, (1 - y.at(point.y)) * 1000) for point in points]
+def _line(series: Series, x: Axis, y: Axis, label_at: float) -> Line:
+    places = [(x.at(point.x) * 1000, (1 - y.at(point.y)) * 1000) for point in series.points]
     path = "M" + "L".join(f"{at:.1f} {up:.1f}" for at, up in places)
     dots = tuple((round(at, 1), round(up, 1)) for at, up in places) if series.dotted or len(places) == 1 else ()
-    raw = tuple((float(f"{point.x:.6g}"), float(f"{point.y:.5g}")) for point in points)
+    raw = tuple((float(f"{point.x:.6g}"), float(f"{point.y:.5g}")) for point in series.points)
     return Line(series.label, series.style, path, dots, label_at, raw)
-
-
-def _thinned(points: Sequence[CurvePoint]) -> list[CurvePoint]:
-    """At most so many points; of each stretch the lowest and the highest stay, so that no spike is lost."""
-    if len(points) <= _MOST_POINTS:
-        return list(points)
-    borders = [round(n * len(points) / (_MOST_POINTS // 2)) for n in range(_MOST_POINTS // 2 + 1)]
-    kept: list[int] = [0]
-    for first, end in pairwise(borders):
-        stretch = range(first, end)
-        kept += sorted({min(stretch, key=lambda n: points[n].y), max(stretch, key=lambda n: points[n].y)})
-    return [points[n] for n in dict.fromkeys([*kept, len(points) - 1])]
 
 
 def _spread(wanted: Sequence[float]) -> list[float]:
@@ -224,3 +210,18 @@ class WhiskerPlot:
     x: Axis
     one: float
     groups: tuple[tuple[str, tuple[Whisker, ...]], ...] = field(default=())
+
+
+def plot_data(plots: list[LinePlot]) -> dict[str, Any]:
+    """What the page's script reads values from: the drawn points, by the plot's name."""
+    return {
+        plot.name: {
+            "log": plot.x.log,
+            "low": plot.x.low,
+            "high": plot.x.high,
+            "shares": bool(plot.x.named),
+            "unit": "" if plot.x.named else plot.x.title.rpartition(", ")[2],
+            "lines": [{"label": line.label, "points": line.points} for line in plot.lines],
+        }
+        for plot in plots
+    }
