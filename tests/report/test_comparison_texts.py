@@ -14,7 +14,7 @@ from agentdyno.record.campaign_folder import CampaignFolder
 from agentdyno.report.campaign_report import write_report
 from agentdyno.report.comparison_csv import COLUMNS, figures_csv
 from agentdyno.report.comparison_markdown import comparison_markdown
-from agentdyno.report.comparison_words import percent, times, verdict
+from agentdyno.report.comparison_words import percent, times, verdict, within
 from tests.report.comparisons import comparison, empty
 
 
@@ -86,12 +86,17 @@ def test_markdown_of_nothing_says_so() -> None:
         (0.82, Difference.LOWER, "18 % less"),
         (0.2, Difference.LOWER, "0.2 times as much"),
         (1.001, Difference.NONE, "no difference"),
-        (1.3, Difference.UNCLEAR, "30 % more, unclear"),
+        (1.3, Difference.UNCLEAR, "30 % more"),
         (None, Difference.UNCLEAR, "\u2013"),
     ],
 )
 def test_a_ratio_in_words(value: float | None, difference: Difference, words: str) -> None:
     assert times(Ratio(pairs=3, median=value, difference=difference)) == words
+
+
+def test_the_interval_of_a_ratio_or_why_there_is_none() -> None:
+    assert within(Ratio(pairs=5, median=1.3, low=1.25, high=1.36, difference=Difference.HIGHER)) == "1.25 to 1.36"
+    assert within(Ratio(pairs=2, median=1.3)) == "unclear: too few rounds, 2"
 
 
 @pytest.mark.parametrize(

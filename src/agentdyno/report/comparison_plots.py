@@ -21,11 +21,11 @@ from agentdyno.report.comparison_words import (
     capitalized,
     declared,
     figure_of,
-    interval,
     load_title,
     times,
     under_of,
     why_missing,
+    within,
 )
 from agentdyno.report.curves import distribution, memory_over_time
 from agentdyno.report.plots import (
@@ -50,11 +50,10 @@ def style(comparison: Comparison, label: str) -> int:
 
 
 def phase_bars(comparison: Comparison, load: LoadName) -> BarPlot | None:
-    """Mean time of a traced request by phase; None where nothing was traced."""
+    """Each phase's share of a traced request's mean time, and the whole; None where nothing was traced."""
     there = _under(comparison, load)
     if not any(under.phases for under in there):
         return None
-    totals = [sum(phase.mean_ms for phase in under.phases or ()) for under in there]
     bars = [
         (
             under.label,
@@ -63,7 +62,7 @@ def phase_bars(comparison: Comparison, load: LoadName) -> BarPlot | None:
         )
         for under in there
     ]
-    return bar_plot(load_title(load, comparison), linear_axis("mean time per request, ms", totals), bars)
+    return bar_plot(load_title(load, comparison), bars)
 
 
 def _untraced(under: EntryUnderLoad) -> str:
@@ -164,9 +163,8 @@ def _whisker(axis: Axis, label: str, ratio: Ratio | None, missing: str) -> Whisk
         return Whisker(label, None, None, None, False, f"{DASH} {missing}")
     low, middle, high = ((axis.at(v) * 100 if v is not None and v > 0 else None)
                          for v in (ratio.low, ratio.median, ratio.high))  # fmt: skip
-    within = interval(ratio.low, ratio.high)
-    text = times(ratio) + (f" ({within})" if within else " (too few rounds for an interval)")
-    return Whisker(label, middle, low, high, ratio.difference in (Difference.LOWER, Difference.HIGHER), text)
+    sure = ratio.difference in (Difference.LOWER, Difference.HIGHER)
+    return Whisker(label, middle, low, high, sure, f"{times(ratio)} ({within(ratio)})")
 
 
 def _under(comparison: Comparison, load: LoadName) -> list[EntryUnderLoad]:

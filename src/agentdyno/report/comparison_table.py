@@ -19,6 +19,7 @@ from agentdyno.report.comparison_words import (
     times,
     under_of,
     why_missing,
+    within,
 )
 
 _TITLES = {"goodput": "QPS (goodput)"}
@@ -150,7 +151,7 @@ def _ratio(under: EntryUnderLoad) -> Cell:
     ratio = figure.ratio_to_control if figure is not None else None
     if ratio is None or ratio.median is None:
         return Cell(DASH, missing=_unpaired(under))
-    return Cell(times(ratio), interval(ratio.low, ratio.high), ratio.median)
+    return Cell(times(ratio), within(ratio), ratio.median)
 
 
 def _unpaired(under: EntryUnderLoad) -> str:

@@ -45,21 +45,22 @@ def percent(share: float) -> str:
     return f"{whole:.0f} %" if whole >= 99.95 or (10 <= whole < 99) or whole == 0 else f"{whole:.1f} %"
 
 
-def times(ratio: Ratio | None, more: str = "as much") -> str:
+def times(ratio: Ratio | None) -> str:
     """A ratio in words: `no difference`, `18 % less`, `15.4 times as much`; a dash where it was not measured."""
     if ratio is None or ratio.median is None:
         return DASH
     if ratio.difference is Difference.NONE:
         return "no difference"
-    said = _size(ratio.median, more)
-    return f"{said}, unclear" if ratio.difference is Difference.UNCLEAR else said
-
-
-def _size(value: float, more: str) -> str:
+    value = ratio.median
     if value >= 2 or value < 0.5:
-        return f"{rounded(value)} times {more}"
+        return f"{rounded(value)} times as much"
     change = rounded(abs(value - 1) * 100)
     return f"{change} % {'more' if value >= 1 else 'less'}"
+
+
+def within(ratio: Ratio) -> str:
+    """Its interval, or why there is none."""
+    return interval(ratio.low, ratio.high) or f"unclear: too few rounds, {ratio.pairs}"
 
 
 def load_title(load: LoadName, comparison: Comparison) -> str:
@@ -105,7 +106,7 @@ def why_missing(under: EntryUnderLoad, figure: FigureSet | None, *, pooled: bool
         return f"{figure.pooled.n:,} samples are too few for this percentile"
     if figure is None:
         return "this metric is not in the comparison"
-    return "not measured, or too few samples, in every counted run"
+    return "not measured, or too few samples"
 
 
 def figure_of(under: EntryUnderLoad, metric: str) -> FigureSet | None:
@@ -157,8 +158,7 @@ def _cost(comparison: Comparison, label: str) -> str | None:
     ratio = figure.ratio_to_control if figure is not None else None
     if ratio is None or ratio.median is None:
         return None
-    within = interval(ratio.low, ratio.high)
-    return f"with {times(ratio)} ({within or 'too few rounds for an interval'})"
+    return f"with {times(ratio)} ({within(ratio)})"
 
 
 def _whether_to_believe(comparison: Comparison) -> str:
@@ -175,7 +175,7 @@ def _whether_to_believe(comparison: Comparison) -> str:
         return f"{said}, and no checks were made."
     held = sum(check.passed is True for check in comparison.checks)
     checks = f"{held} of {len(comparison.checks)} checks hold"
-    return f"{said}; {checks}" + (f", and not {_listed(failed)}." if failed else ".")
+    return f"{said}; {checks}" + (f", these do not: {', '.join(failed)}." if failed else ".")
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -15,7 +15,9 @@ _PERCENTILES = (
 )  # fmt: skip
 
 
-def distribution(name: str, title: str, series: Sequence[Series], why: str) -> LinePlot | None:
+def distribution(
+    name: str, title: str, series: Sequence[Series], why: str, y_title: str = "latency from the intended start, ms"
+) -> LinePlot | None:
     """Latency by percentile; None where nothing is to be drawn. why: one of the series may have no points.
 
     x of the series: the share that took longer, y: ms. Drawn on -log10 of the share, so that p90, p99 and p99.9 are
@@ -29,7 +31,7 @@ def distribution(name: str, title: str, series: Sequence[Series], why: str) -> L
     places = [(-log10(share), text, minor) for share, text, minor in _PERCENTILES]
     named = tuple(place for place in places if place[0] <= rarest + 1e-9)
     x = Axis("percentile of verified answers (logarithmic in the share that took longer)", 0.0, rarest, named=named)
-    y = log_axis("latency from the intended start, ms", [point.y for point in points])
+    y = log_axis(y_title, [point.y for point in points])
     return line_plot(name, title, x, y, drawn, why)
 
 

@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
-from agentdyno.report.comparison_words import DASH, capitalized, interval, number, percent
+from agentdyno.report.comparison_words import DASH, capitalized, interval, number, percent, within
 
 
 def page(template: str, **content: Any) -> str:
@@ -37,7 +37,7 @@ def _environment() -> Environment:
         "script_data": lambda data: htmlsafe_json_dumps(data, dumps=strict),
         "at": lambda share: f"{share * 100:.2f}%",
     }
-    environment.globals |= {"DASH": DASH, "interval": interval, "asset": _asset}
+    environment.globals |= {"DASH": DASH, "interval": interval, "within": within, "asset": _asset}
     return environment
 
 

@@ -150,45 +150,45 @@ def _spread(wanted: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A piece of a stacked bar, in percent of the plot's width. text: only where there is room for it."""
+    """A piece of a stacked bar, in percent of its length."""
 
     kind: str
     x: float
     width: float
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A stacked bar. total: in words."""
+    """A stacked bar. whole: what its pieces add up to. missing: why there is nothing to draw."""
 
     label: str
     segments: tuple[Segment, ...]
-    total: str
+    whole: float | None
     missing: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class BarPlot:
-    """Stacked bars on one axis."""
+    """Stacked bars, all of the same length: where one takes 3 ms and another 6 s, no common scale shows both."""
 
     title: str
-    x: Axis
     bars: tuple[Bar, ...]
 
 
-def bar_plot(title: str, x: Axis, bars: Sequence[tuple[str, Sequence[tuple[str, float]], str | None]]) -> BarPlot:
+def bar_plot(title: str, bars: Sequence[tuple[str, Sequence[tuple[str, float]], str | None]]) -> BarPlot:
     """bars: label, the pieces (kind, value), and why there are none."""
-    return BarPlot(title, x, tuple(_bar(label, pieces, missing, x) for label, pieces, missing in bars))
+    return BarPlot(title, tuple(_bar(label, pieces, missing) for label, pieces, missing in bars))
 
 
-def _bar(label: str, pieces: Sequence[tuple[str, float]], missing: str | None, x: Axis) -> Bar:
+def _bar(label: str, pieces: Sequence[tuple[str, float]], missing: str | None) -> Bar:
+    whole = sum(value for _, value in pieces)
+    if not whole > 0:
+        return Bar(label, (), None, missing or "it took no time that can be shared out")
     segments, before = [], 0.0
     for kind, value in pieces:
-        start, end = x.at(before) * 100, x.at(before + value) * 100
-        segments.append(Segment(kind, round(start, 3), round(end - start, 3), kind if end - start > 8 else ""))
+        segments.append(Segment(kind, round(100 * before / whole, 3), round(100 * value / whole, 3)))
         before += value
-    return Bar(label, tuple(segments), rounded(before) if pieces else "", missing)
+    return Bar(label, tuple(segments), whole, missing)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,14 +20,7 @@ from agentdyno.record.heap_folder import DIFFERENCE_PAGE, HEAP_FOLDER, read_inde
 from agentdyno.report.curves import distribution, memory_over_time
 from agentdyno.report.facts import machine_facts, moment
 from agentdyno.report.page import page
-from agentdyno.report.plots import (
-    BarPlot,
-    LinePlot,
-    Series,
-    bar_plot,
-    linear_axis,
-    plot_data,
-)
+from agentdyno.report.plots import BarPlot, LinePlot, Series, bar_plot, plot_data
 from agentdyno.report.waterfall import waterfalls
 
 REPORT_FILE = "report.html"
@@ -88,16 +81,15 @@ def _phase_plot(summary: Summary) -> BarPlot | None:
     ]
     if not times:
         return None
-    axis = linear_axis("mean time per request, ms", [sum(mean for _, mean in times)])
-    return bar_plot("Mean of the traced requests", axis, [(summary.framework.name, times, None)])
+    return bar_plot("Mean of the traced requests", [(summary.framework.name, times, None)])
 
 
 def _latency_plot(data: RunData) -> LinePlot | None:
     if data.requests is None:
         return None
-    kinds = zip(("from when it was due", "from the actual send"), latency_samples_ms(data.requests), strict=True)
+    kinds = zip(("intended start", "actual send"), latency_samples_ms(data.requests), strict=True)
     series = [Series(name, style, latency_curve(np.sort(samples))) for style, (name, samples) in enumerate(kinds)]
-    return distribution("latency", "Verified answers of the measured stage", series, "")
+    return distribution("latency", "Verified answers of the measured stage", series, "", "latency, ms")
 
 
 def _memory_plot(data: RunData) -> LinePlot | None:

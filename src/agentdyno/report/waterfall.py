@@ -67,7 +67,7 @@ def _waterfall(spans: pa.Table, trace_id: str, took_ns: int, begin_ns: int, inde
     for line in lines:
         span = line.span
         at_ns, span_ns = span.start_ns - start_ns, span.end_ns - span.start_ns
-        phase = span.phase.value if span.phase else "framework"
+        phase = span.phase.value if span.phase else "none"
         pieces.append(
             Piece(
                 name=span.name,
