@@ -15,10 +15,10 @@ compare_OPTIONS := $(BENCH_OPTIONS) ROUNDS TIME STEADY_RATE NULL HEAP RESUME
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup env list bench profile soak cold compare verify selfcheck new lock test lint format clean distclean
+.PHONY: help setup env list bench profile soak cold compare report site verify selfcheck new lock test lint format clean distclean
 
 # Values reach recipes through the environment, unexpanded, so that no character in them is special to the shell.
-$(foreach name,$(sort FRAMEWORK FRAMEWORKS NAME RUNS ONLY $(profile_OPTIONS) $(compare_OPTIONS)),$(eval export MAKE_$(name) = $$(value $(name))))
+$(foreach name,$(sort FRAMEWORK FRAMEWORKS NAME OF RUNS ONLY $(profile_OPTIONS) $(compare_OPTIONS)),$(eval export MAKE_$(name) = $$(value $(name))))
 
 need_framework = [ -n "$$MAKE_FRAMEWORK" ] || { \
     echo "make $@ needs a framework: make $@ FRAMEWORK=lightagent ('make list' shows the names)." >&2; exit 2; }
@@ -34,6 +34,8 @@ help:
 #:   soak FRAMEWORK=x     does its memory grow? MB per 10,000 requests, with DURATION=10m or as long as it takes
 #:   cold FRAMEWORK=x     import, ready, first answer, memory at each, from RUNS=5 fresh processes
 #:   compare FRAMEWORKS="x y"   side by side with the control, in ROUNDS=5 of random order, or in TIME=30m; RESUME=folder
+#:   report OF=folder     recompute a campaign or a run and write its report.html anew
+#:   site                 reports/index.html over the campaigns in reports/
 #:   verify FRAMEWORK=x   the conformance test against one adapter, in words
 #:   selfcheck            measure the rig itself (ONLY=load,truth for some of it, QUICK=1 for trying)
 #:   list                 the frameworks: version, approach, state of the environment
@@ -98,6 +100,13 @@ compare: setup
 	    [ -z "$$value" ] || set -- "$$@" "--$$(echo "$$name" | tr A-Z_ a-z-)=$$value"; \
 	done; \
 	[ -z "$$MAKE_FRAMEWORKS" ] || set -- "$$@" -- "$$MAKE_FRAMEWORKS"; exec $(AGENTDYNO) $@ "$$@"
+
+report: setup
+	@[ -n "$$MAKE_OF" ] || { echo "make report needs a folder: make report OF=campaigns/<campaign>, or a run's" >&2; exit 2; }; \
+	exec $(AGENTDYNO) report "$$MAKE_OF"
+
+site: setup
+	@exec $(AGENTDYNO) site reports
 
 verify: setup
 	@$(need_framework); exec $(AGENTDYNO) verify "$$MAKE_FRAMEWORK"

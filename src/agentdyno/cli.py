@@ -169,6 +169,33 @@ def show_trace(
     return show(run, slowest=slowest, runs=runs)
 
 
+@app.command(
+    "report",
+    epilog="Examples:\n\n"
+    "- `agentdyno report campaigns/20260102T030405Z-1a2b3c`: comparison.json, report.html, report.md, figures.csv\n"
+    "- `agentdyno report 20260102T03`: report.html of one run, by the beginning of its name",
+)
+def write_report(
+    folder: Annotated[str, typer.Argument(help="A campaign's or run's folder, or a run name's beginning.")],
+    runs: Annotated[Path, typer.Option(help="Where run folders are.")] = Path("runs"),
+) -> int:
+    """Recompute the figures of a campaign or a run from its raw files and write its report; its path is on stdout."""
+    from agentdyno.report.rebuild import rebuild
+
+    return rebuild(folder, runs=runs)
+
+
+@app.command("site", epilog="Example:\n\n- `agentdyno site reports`: reports/index.html, with links to each report")
+def write_index(
+    folder: Annotated[Path, typer.Argument(help="The folder of campaigns. Default reports.")] = Path("reports"),
+) -> int:
+    """Write the index page of published campaigns; its path is the last line on stdout."""
+    from agentdyno.report.site import write_site
+
+    sys.stdout.write(f"{write_site(folder)}\n")
+    return ExitCode.VALID
+
+
 def _with_bench_options(command: Callable[..., int]) -> Callable[..., int]:
     """Puts the options of `bench` in the place of a command's **words, so that they are declared once."""
     both = {**signature(command, eval_str=True).parameters}

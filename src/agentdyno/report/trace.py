@@ -145,7 +145,9 @@ def _ms(value: float | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class SpanLine:
+    """A span and how deep it stands in its trace."""
+
     span: Span
     depth: int
 
@@ -155,7 +157,7 @@ def _print_waterfall(data: RunData, request: TracedRequest, console: Console) ->
     if data.spans is None:
         return
     spans = list(spans_of(data.spans.filter(pc.equal(data.spans["trace_id"], request.trace_id))))
-    lines = _tree(spans)
+    lines = span_tree(spans)
     start_ns = min(span.start_ns for span in spans)
     whole_ns = max(1, max(span.end_ns for span in spans) - start_ns)
     width = max(_LEAST_BAR, console.width - _NAME_WIDTH - 2 * _NUMBER_WIDTH - 1)
@@ -175,19 +177,19 @@ def _print_waterfall(data: RunData, request: TracedRequest, console: Console) ->
             console.print(Text(_cut(f"{'  ' * line.depth}  failed: {span.error}", console.width - 1), "red"))
 
 
-def _tree(spans: list[Span]) -> list[_Line]:
+def span_tree(spans: list[Span]) -> list[SpanLine]:
     """Parents before their children, children by their start; one whose parent is not there stands at the left."""
     there = {span.span_id for span in spans}
     children: dict[str | None, list[Span]] = {}
     for span in sorted(spans, key=lambda s: (s.start_ns, -s.end_ns, s.kind is SpanKind.DERIVED)):
         parent = span.parent_span_id if span.parent_span_id in there else None
         children.setdefault(parent, []).append(span)
-    lines: list[_Line] = []
-    waiting = [_Line(span, 0) for span in reversed(children.get(None, []))]
+    lines: list[SpanLine] = []
+    waiting = [SpanLine(span, 0) for span in reversed(children.get(None, []))]
     while waiting:
         line = waiting.pop()
         lines.append(line)
-        waiting += [_Line(child, line.depth + 1) for child in reversed(children.pop(line.span.span_id, []))]
+        waiting += [SpanLine(child, line.depth + 1) for child in reversed(children.pop(line.span.span_id, []))]
     return lines
 
 

@@ -1,0 +1,5 @@
+"""Pages are looked at in a browser."""
+
+from tests.browser import browser
+
+__all__ = ["browser"]
