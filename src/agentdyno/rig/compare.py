@@ -9,14 +9,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
+from rich.console import Console
 
 from agentdyno import __version__
+from agentdyno.analysis.comparison import compare_campaign
 from agentdyno.contract.adapter import find_variants
 from agentdyno.contract.campaign import Campaign, CampaignStatus
+from agentdyno.contract.comparison import Comparison
 from agentdyno.contract.quantities import parse_rate_rps
 from agentdyno.contract.run import ExitCode, LoadPlan
 from agentdyno.record.campaign_folder import CampaignFolder
 from agentdyno.record.manifest import source_commit
+from agentdyno.report.campaign_report import REPORT_FILE, write_report
+from agentdyno.report.comparison_terminal import print_comparison
 from agentdyno.rig.building import say
 from agentdyno.rig.campaign import CampaignRunner
 from agentdyno.rig.campaign_identity import differences, entry, rig_sha256, sources_sha256
@@ -56,14 +61,31 @@ class CampaignWords:
 def compare(words: CampaignWords) -> ExitCode:
     """Run or resume the campaign, compare and report; the campaign folder's path is the last line on stdout.
 
+    VALID when the comparison can be believed, INVALID_RUN when it cannot, INTERRUPTED with what is measured kept.
     Raises OptionError, AdapterError, SetupError or FolderError for what the user can mend.
     """
     folder, campaign = _begun(words) if words.resume is None else _resumed(words, words.resume)
     status = CampaignRunner(folder, campaign).run()
     if status is CampaignStatus.INTERRUPTED:
         say(f"What was measured is kept. Go on with: make compare RESUME={folder.path}")
+        sys.stdout.write(f"{folder.path}\n")
+        return ExitCode.INTERRUPTED
+    say("computing every figure from the raw files")
+    comparison = compare_campaign(folder)
+    write_report(folder, comparison)
+    print_comparison(comparison, Console(file=sys.stdout, soft_wrap=not sys.stdout.isatty()))
+    say(f"report: {folder.path / REPORT_FILE}")
     sys.stdout.write(f"{folder.path}\n")
-    return ExitCode.INTERRUPTED if status is CampaignStatus.INTERRUPTED else ExitCode.VALID
+    return ExitCode.VALID if can_be_believed(comparison) else ExitCode.INVALID_RUN
+
+
+def can_be_believed(comparison: Comparison) -> bool:
+    """Whether every entry has a run that counts under each load, and the null test, where there was one that could
+    tell anything, found no difference.
+    """
+    everyone = all(under.valid_runs for under in comparison.under_load)
+    null = comparison.null_test
+    return comparison.complete and everyone and (null is None or null.passed is not False)
 
 
 def _begun(words: CampaignWords) -> tuple[CampaignFolder, Campaign]:

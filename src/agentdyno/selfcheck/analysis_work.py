@@ -22,7 +22,8 @@ from agentdyno.record.folder import RunFolder
 class Took(msgspec.Struct, frozen=True, kw_only=True):
     """to_verdict_s: from lines of JSON to the summary. to_comparison_s: from raw files to `comparison.json`'s text.
 
-    cpu_s: of both together, which is what other programs on the machine disturb least. counted: the run was valid, so that all of it was computed.
+    cpu_s: of both together, which is what other programs on the machine disturb least. counted: the run was valid, so
+    that all of it was computed.
     """
 
     to_verdict_s: float
