@@ -1,14 +1,16 @@
 """A real profile run: what it keeps, and that the timed process beside it carries nothing of the profiler."""
 
 import json
+import os
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentdyno.record.heap_folder import covering, read_index
-from tests.e2e.benches import ADAPTERS, PROGRAM, SHORT, Benches, Ended
+from tests.e2e.benches import ADAPTERS, LONG, PROGRAM, SHORT, Benches, Ended, wait_for
 from tests.pprof_reader import Read
 
 pytestmark = pytest.mark.e2e
@@ -121,6 +123,27 @@ def test_a_moment_is_covered_by_the_snapshots_around_it(runs: tuple[Path, Path])
     found = covering(index, (first.monotonic_ns + second.monotonic_ns) // 2)
     assert found is not None
     assert (found.before, found.after, found.page) == (first, second, second.page)
+
+
+def test_a_host_that_is_killed_leaves_the_snapshots_before_it(benches: Benches) -> None:
+    bench = benches.start("bare", *LONG, "--interval", "1s", "--plain", "off", program=(str(PROGRAM), "profile"))
+    wait_for(lambda: list(bench.out.glob("*/heap/001-*.pb.gz")), "the second snapshot")
+    bench.stage("measure")
+    os.kill(bench.child("host"), signal.SIGKILL)
+    ended = bench.end()
+    ended.check_clean()
+    assert ended.code == 3
+    assert "The host was killed by SIGKILL in the middle of the run." in ended.reasons["host_failed"]
+    assert ended.manifest["status"] == "failed"
+    index = read_index(ended.folder)
+    assert index is not None
+    assert len(index.snapshots) >= 2
+    for snapshot in index.snapshots:
+        assert Read.file(ended.folder / "heap" / snapshot.file).total("inuse_space") > 0
+        assert (ended.folder / "heap" / snapshot.page).is_file()
+    assert (ended.folder / "heap" / "top10.json").is_file()
+    assert (ended.folder / "heap" / "difference.html").is_file()
+    assert "Most objects allocated" in ended.out
 
 
 def test_what_cannot_be_profiled_is_a_sentence(benches: Benches) -> None:

@@ -138,7 +138,7 @@ def _start_all(
             children=children,
         )
         rss_ready = _tree_mb(reader, host.child.pid)
-        answer_ms = first_answer(host.url, options, key)
+        answer_ms = first_answer(host, options, key)
         rss_answered = _tree_mb(reader, host.child.pid)
         host.child.stop(_GRACE_S)
         result.starts.append(
