@@ -97,6 +97,17 @@ def test_a_server_that_is_killed(benches: Benches, moment: Callable[[Bench], Non
     assert ended.manifest["status"] == "failed"
 
 
+def test_one_that_is_interrupted_keeps_what_it_has(benches: Benches) -> None:
+    bench = benches.start("bare", *SLOW, program=SOAK)
+    stretch(bench)
+    bench.interrupt(signal.SIGINT)
+    ended = bench.end()
+    ended.check_clean()
+    found = found_by(ended)
+    assert (ended.code, ended.manifest["status"], len(found["segments"])) == (130, "interrupted", 1)
+    assert found["failure"] == "The soak was interrupted before its end."
+
+
 def test_a_host_that_dies_of_its_first_request(benches: Benches) -> None:
     ended = benches.start("dies-at-its-first-request", *SLOW, program=SOAK, **VARIABLES).end()
     ended.check_clean()
