@@ -127,7 +127,6 @@ def _start_all(
         )
         key = token_bytes(KEY_BYTES)
         host = start_host(
-            environment.python,
             adapter,
             variant,
             options,

@@ -81,7 +81,6 @@ class RunProcesses:
         log = self.folder.log
         self.backend = start_backend(self.options, self.cores.rest, log("backend"), self._servers, spans=spans)
         self.host = start_host(
-            self.environment.python,
             self._adapter,
             self.variant,
             self.options,

@@ -24,6 +24,7 @@ from agentdyno.load.verify import judge
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Backend as BackendRecord
 from agentdyno.record.spans import RESOURCE_VARIABLE
+from agentdyno.rig.environments import adapter_environment
 from agentdyno.rig.options import BenchOptions
 from agentdyno.rig.processes import Child, ChildFailed, Children, answers, body_of, fetch, free_port, listening_socket
 
@@ -153,7 +154,6 @@ class Host:
 
 
 def start_host(
-    python: Path,
     adapter: AdapterFolder,
     variant: Variant,
     options: BenchOptions,
@@ -188,6 +188,7 @@ def start_host(
     else:
         with listening_socket() as listener:
             port = listener.getsockname()[1]
+            python = adapter_environment(adapter.path).python
             command = [str(python), "-m", "agentdyno.host", "--fd", str(listener.fileno())]
             command += ["--adapter", str(adapter.path), "--variant", variant.name]
             command += ["--llm", backend_url, "--model", options.model, "--workload", workload]
