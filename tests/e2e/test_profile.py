@@ -57,6 +57,7 @@ def test_the_manifest_and_the_verdict_say_which_run_was_profiled(runs: tuple[Pat
     assert "ddtrace" in run["heap_profile"]["environment"]["distributions"]
     notes = [{note["code"] for note in json.loads((f / "summary.json").read_text())["verdict"]["notes"]} for f in runs]
     assert ["profiled" in found for found in notes] == [False, True]
+    assert plain["cores"] == run["cores"]  # else what profiling costs would be mostly what sharing a core costs
 
 
 def test_snapshots_at_the_start_at_every_interval_and_at_the_end(profiled: Ended, runs: tuple[Path, Path]) -> None:
