@@ -65,7 +65,8 @@ def test_snapshots_at_the_start_at_every_interval_and_at_the_end(profiled: Ended
     index = read_index(run)
     assert index is not None
     assert index.gaps == []
-    assert 4 <= len(index.snapshots) <= 8
+    # The first, one a second (but for those that a stall has swallowed), and the last.
+    assert 4 <= len(index.snapshots) <= 2 + int(index.snapshots[-1].seconds)
     for number, snapshot in enumerate(index.snapshots):
         assert re.fullmatch(rf"{number:03}-\d+\.pb\.gz", snapshot.file)
         assert (run / "heap" / snapshot.page).is_file()
@@ -113,8 +114,12 @@ def test_the_slowdown_is_measured_and_printed(profiled: Ended, runs: tuple[Path,
     assert slowdown["plain_run"] == plain.name
     costs = [json.loads((folder / "summary.json").read_text())["cpu_ms_per_request"] for folder in runs]
     assert slowdown["cpu_ms_per_request"] == costs
-    assert slowdown["cpu_ratio"] == pytest.approx(costs[1] / costs[0])
-    assert f"CPU per request {slowdown['cpu_ratio']:.2f} x" in profiled.out
+    if slowdown["both_kept_up"]:
+        assert slowdown["cpu_ratio"] == pytest.approx(costs[1] / costs[0])
+        assert f"CPU per request {slowdown['cpu_ratio']:.2f} x" in profiled.out
+    else:  # the machine under the test was too busy
+        assert slowdown["cpu_ratio"] is None
+        assert "did not keep up" in profiled.out
 
 
 def test_a_moment_is_covered_by_the_snapshots_around_it(runs: tuple[Path, Path]) -> None:
