@@ -306,3 +306,10 @@ def test_a_core_whose_speed_changed(run: GoldenRun, tmp_path: Path, after_ms: fl
 def test_prompt_bytes_of_failed_calls_are_not_the_backends(run: GoldenRun, tmp_path: Path) -> None:
     run.change(7, retries=1, prompt_bytes=12_000)
     assert judged(run, tmp_path) == Verdict(True)
+
+
+def test_what_could_not_be_read_is_a_note_that_says_why(run: GoldenRun, tmp_path: Path) -> None:
+    gap = "PSS, USS and private dirty of process 7 cannot be read: /proc/7/smaps_rollup: Permission denied."
+    run.manifest.findings.append(Finding(Reason.NOT_READABLE, gap))
+    found = judged(run, tmp_path)
+    assert (found.valid, found.notes) == (True, (Finding(Reason.NOT_READABLE, gap),))

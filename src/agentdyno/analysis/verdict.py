@@ -30,6 +30,7 @@ _NOTES = frozenset(
         Reason.NOISY,
         Reason.PROBES_LOST,
         Reason.PROFILED,
+        Reason.NOT_READABLE,
     }
 )
 

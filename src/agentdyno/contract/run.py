@@ -169,6 +169,7 @@ class Reason(StrEnum):
     NOISY = "noisy"
     PROBES_LOST = "probes_lost"
     PROFILED = "profiled"
+    NOT_READABLE = "not_readable"
 
 
 class Finding(msgspec.Struct, frozen=True):

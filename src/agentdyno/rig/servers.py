@@ -1,4 +1,4 @@
-"""The two servers of a run: the backend and the host, started and ready."""
+"""The servers of a run, each started and ready: the backend, the recorder and the host."""
 
 from __future__ import annotations
 
@@ -24,21 +24,24 @@ from agentdyno.load.verify import judge
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Backend as BackendRecord
 from agentdyno.record.spans import RESOURCE_VARIABLE
+from agentdyno.rig.environments import adapter_environment
 from agentdyno.rig.options import BenchOptions
-from agentdyno.rig.processes import Child, Children, answers, body_of, fetch, free_port, listening_socket
+from agentdyno.rig.processes import Child, ChildFailed, Children, answers, body_of, fetch, free_port, listening_socket
 
 BACKEND_READY_S = 30.0
 FIRST_ANSWER_INDEX = 2**40  # an order of the warm-up that no schedule reaches
 _FIRST_ANSWER_TIMEOUT_S = 60.0
 _MARGIN_S = 1.0
+_DYING_S = 1.0
 _FETCH_TIMEOUT_S = 10.0
 _HEALTH_EVERY_S = 1.0
 _HEALTH_TIMEOUT_S = 1.0
 _HEALTH_MISSES = 3
+STALLED = "The backend stalled: it missed three health checks in a row."
 
 
 class WrongAnswer(RuntimeError):
-    """The host's first answer is not what the scenario asks for; the text says how."""
+    """The host's first answer is not what the scenario asks for; the text says how, and shows its log."""
 
 
 @dataclass(slots=True)
@@ -151,7 +154,6 @@ class Host:
 
 
 def start_host(
-    python: Path,
     adapter: AdapterFolder,
     variant: Variant,
     options: BenchOptions,
@@ -186,6 +188,7 @@ def start_host(
     else:
         with listening_socket() as listener:
             port = listener.getsockname()[1]
+            python = adapter_environment(adapter.path).python
             command = [str(python), "-m", "agentdyno.host", "--fd", str(listener.fileno())]
             command += ["--adapter", str(adapter.path), "--variant", variant.name]
             command += ["--llm", backend_url, "--model", options.model, "--workload", workload]
@@ -200,11 +203,11 @@ def start_host(
     return Host(child, url, child.wait_ready(f"{url}/healthz", options.ready_timeout_s) * 1000)
 
 
-def first_answer(host_url: str, options: BenchOptions, key: bytes) -> float:
+def first_answer(host: Host, options: BenchOptions, key: bytes) -> float:
     """Send one request and check its answer in full; returns how long it took, ms.
 
     A host that answers wrongly is so told apart at once, in words, instead of after a minute of load.
-    Raises WrongAnswer.
+    Raises WrongAnswer; ChildFailed when the host dies of it.
     """
     plan = options.plan
     scenario = SCENARIOS[plan.scenario]
@@ -214,17 +217,22 @@ def first_answer(host_url: str, options: BenchOptions, key: bytes) -> float:
     sent = msgspec.json.encode(request)
     begin = time.monotonic()
     try:
-        body = fetch(host_url + INVOKE_PATH, timeout_s + _MARGIN_S, method="POST", body=sent)
+        body = fetch(host.url + INVOKE_PATH, timeout_s + _MARGIN_S, method="POST", body=sent)
         status = 200
     except HTTPError as error:
         status, body = error.code, body_of(error)
     except OSError as error:
-        raise WrongAnswer(f"The first request got no answer: {error}.") from error
+        child = host.child
+        if child.ended_within(_DYING_S):
+            text = f"The host {child.describe_exit()} before it had answered its first request.{child.log_tail()}"
+            raise ChildFailed(child.role, text) from error
+        raise WrongAnswer(f"The first request got no answer: {error}.{child.log_tail()}") from error
     elapsed_ms = (time.monotonic() - begin) * 1000
     judged = judge(status, body, order, key, scenario)
     if judged.outcome is not Outcome.OK:
         said = body[:300].decode("utf-8", "replace")
         raise WrongAnswer(
             f"The first request was not answered rightly ({judged.reason}): status {status}, body {said!r}."
+            f"{host.child.log_tail()}"
         )
     return elapsed_ms
