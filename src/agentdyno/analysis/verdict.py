@@ -31,8 +31,10 @@ _NOTES = frozenset(
         Reason.PROBES_LOST,
         Reason.PROFILED,
         Reason.NOT_READABLE,
+        Reason.NATIVE_SPANS,
     }
 )
+_NOT_COMPARABLE = frozenset({Reason.PROFILED, Reason.NATIVE_SPANS})
 
 
 def verdict(
@@ -63,10 +65,14 @@ def verdict(
     if data.manifest.heap_profile is not None:
         text = "The heap profiler was in the process: times, CPU and memory are not the framework's own."
         findings.append(Finding(Reason.PROFILED, text))
+    if data.manifest.native_spans is not None:
+        text = "Not for comparison: the framework's own instrumentation was in the process, so nothing in it is timed."
+        findings.append(Finding(Reason.NATIVE_SPANS, text))
     reasons = tuple(f for f in findings if f.code not in _NOTES)
     notes = [f for f in findings if f.code in _NOTES]
     notes += [] if phases_claimed else missing
-    return Verdict(not reasons, reasons, tuple(notes))
+    comparable = all(finding.code not in _NOT_COMPARABLE for finding in findings)
+    return Verdict(not reasons, reasons, tuple(notes), comparable)
 
 
 def is_overloaded(load: Load) -> bool:

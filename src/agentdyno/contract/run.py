@@ -170,6 +170,7 @@ class Reason(StrEnum):
     PROBES_LOST = "probes_lost"
     PROFILED = "profiled"
     NOT_READABLE = "not_readable"
+    NATIVE_SPANS = "native_spans"
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -180,8 +181,13 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """valid is False when there is at least one reason. notes do not make a run invalid."""
+    """valid is False when there is at least one reason. notes do not make a run invalid.
+
+    comparable is False when the host carried what a timed one never does (a heap profiler, the framework's own
+    instrumentation): such a run enters no comparison and no ranking, valid or not.
+    """
 
     valid: bool
     reasons: tuple[Finding, ...] = ()
     notes: tuple[Finding, ...] = ()
+    comparable: bool = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow.compute as pc
 from rich.console import Console
@@ -21,7 +22,7 @@ from agentdyno.analysis.phases import (
     usual_path,
 )
 from agentdyno.analysis.run_data import RunData, read_run
-from agentdyno.analysis.traces import Share, TracedRequest
+from agentdyno.analysis.traces import Share, TracedRequest, of_kinds
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.phases import Phase
 from agentdyno.contract.run import ExitCode
@@ -39,6 +40,7 @@ _STYLES = {Phase.PLAN: "cyan", Phase.TOOL: "yellow", Phase.REFLECT: "green", Pha
 _NAME_WIDTH = 34
 _NUMBER_WIDTH = 9
 _LEAST_BAR = 10
+_NATIVE_MARK = "~ "
 
 
 def find_run(text: str, runs: Path) -> Path:
@@ -84,6 +86,8 @@ def print_trace(data: RunData, console: Console, *, slowest: int = 0) -> None:
     spans = span_ledger(data)
     line = f"Spans: {spans.expected} expected, {spans.received} received, {spans.orphaned} orphaned"
     console.print(Text(f"{line}, {spans.dropped} records dropped by their sender."))
+    if data.manifest.native_spans is not None:
+        console.print(Text(_native_line(data, data.manifest.native_spans)))
     for request in sorted(table.requests, key=lambda r: r.start_ns - r.end_ns)[:slowest]:
         _print_waterfall(data, request, console)
 
@@ -95,6 +99,17 @@ def _why_not(data: RunData) -> str:
     if data.spans is None:
         return f"{name} has no spans.parquet: it did not come to the end where that is written."
     return f"Not one traced request of the measured stage of {name} was verified, so there are no phases to show."
+
+
+def _native_line(data: RunData, about: dict[str, Any]) -> str:
+    if data.spans is None:
+        return ""
+    native = data.spans.filter(of_kinds(data.spans, (SpanKind.NATIVE,)))
+    placed = pc.sum(pc.is_in(native["parent_span_id"], data.spans["span_id"])).as_py() or 0
+    return (
+        f"The framework's own spans ({about['title']}): {native.num_rows} of all stages, "
+        f"{native.num_rows - placed} without their parent; marked with {_NATIVE_MARK.strip()} below."
+    )
 
 
 # the tables
@@ -167,7 +182,8 @@ def _print_waterfall(data: RunData, request: TracedRequest, console: Console) ->
     console.print(Text(f"{'':{_NAME_WIDTH}}{'at ms':>{_NUMBER_WIDTH}}{'took ms':>{_NUMBER_WIDTH}}", "dim"))
     for line in lines:
         span = line.span
-        name = _cut("  " * line.depth + span.name, _NAME_WIDTH - 1)
+        mark = _NATIVE_MARK if span.kind is SpanKind.NATIVE else ""
+        name = _cut("  " * line.depth + mark + span.name, _NAME_WIDTH - 1)
         at_ms, span_ms = (span.start_ns - start_ns) / 1e6, (span.end_ns - span.start_ns) / 1e6
         numbers = f"{at_ms:{_NUMBER_WIDTH}.2f}{span_ms:{_NUMBER_WIDTH}.2f} "
         style = "red" if span.error is not None else _STYLES.get(span.phase, "") if span.phase else ""

@@ -145,6 +145,14 @@ class HeapOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class NativeOptions:
+    """What a host with native spans is given. site_packages: the instrumentation's. otlp_url: the recorder's."""
+
+    site_packages: Path
+    otlp_url: str
+
+
+@dataclass(frozen=True, slots=True)
 class Host:
     """A ready host process. cold_start_ms: from its spawn to its first ready answer."""
 
@@ -167,11 +175,12 @@ def start_host(
     spans: str | None = None,
     probes: bool = True,
     heap: HeapOptions | None = None,
+    native: NativeOptions | None = None,
 ) -> Host:
     """Start the host of one adapter and wait until it is ready. Raises ChildFailed with the log's last lines.
 
     spans: the recorder's address, host:port; None: nothing is traced. probes: False only in the self-check. heap:
-    sample the heap; None: a timed process, which carries nothing of the profiler.
+    sample the heap. native: the framework's own spans. A timed process has neither, and carries nothing of them.
     """
     environment = {**variant.env, KEY_VARIABLE: key.hex()}
     if options.api_key is not None:
@@ -198,6 +207,9 @@ def start_host(
             if heap is not None:
                 command += ["--heap-profile", str(heap.site_packages), "--run-id", heap.run_id]
                 environment["TMPDIR"] = str(heap.scratch)
+            if native is not None and variant.native is not None:
+                command += ["--native-spans", native.otlp_url, "--native-path", str(native.site_packages)]
+                environment |= variant.native.env
             child = children.start("host", command, log=log, cores=cores, environment=environment, inherit=(listener,))
     url = f"http://127.0.0.1:{port}"
     return Host(child, url, child.wait_ready(f"{url}/healthz", options.ready_timeout_s) * 1000)
