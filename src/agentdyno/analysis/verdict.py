@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from agentdyno.analysis.figures import lateness_ms, mean_in_flight, run_queue_wait_seconds
-from agentdyno.analysis.run_data import Requests, RunData
+from agentdyno.analysis.run_data import Numbers, Requests, RunData
 from agentdyno.contract.proof import Stage
 from agentdyno.contract.run import BackendStage, Finding, Outcome, Reason, Verdict
 from agentdyno.contract.summary import Generator, Latencies, Latency, Load, SpanLedger
@@ -211,6 +211,9 @@ def _wire(data: RunData, load: Load) -> Iterator[Finding]:
     rows = data.requests.stage(Stage.MEASURE) & data.requests.outcome(Outcome.OK)
     # The host's prompt bytes are of all calls it made, the backend's of those it answered well.
     retried = bool(np.nansum(data.requests.numbers("retries")[rows]))
+    # A connection that a request gave up may carry the first call of another one, of whichever stage.
+    if not retried and data.requests.outcome(Outcome.OK).all():
+        yield from _connections(data.requests.numbers("connections")[rows], served)
     for column, count in (
         ("llm_calls", served.calls),
         *(() if retried else (("prompt_bytes", served.prompt_bytes),)),
@@ -224,6 +227,18 @@ def _wire(data: RunData, load: Load) -> Iterator[Finding]:
         if counted != count:
             text = f"The host counted {counted:.0f} {column.replace('_', ' ')}; the backend served {count}."
             yield Finding(Reason.WORK_DIFFERS, text)
+
+
+def _connections(opened: Numbers, served: BackendStage) -> Iterator[Finding]:
+    """Connections the host saw opened for its calls, against those whose first call the backend served."""
+    if served.connections is None or np.isnan(opened).any():
+        return
+    if opened.sum() != served.connections:
+        text = (
+            f"The host counted {opened.sum():.0f} connections opened to the LLM; the backend served the first call of "
+            f"{served.connections}."
+        )
+        yield Finding(Reason.WORK_DIFFERS, text)
 
 
 def _spans(data: RunData, spans: SpanLedger, phases_claimed: bool) -> Iterator[Finding]:
