@@ -142,7 +142,7 @@ def read(words: Words, environ: Mapping[str, str] = os.environ) -> BenchOptions:
 
 
 def _native_spans(text: str | None, plan: LoadPlan) -> bool:
-    wanted = one_of("NATIVE_SPANS", _given(text, "0"), ("0", "1")) == "1"
+    wanted = _one_of("NATIVE_SPANS", _given(text, "0"), ("0", "1")) == "1"
     if wanted and not plan.trace_every:
         raise OptionError("NATIVE_SPANS=1 hangs the framework's spans into the traces, so TRACES may not be off.")
     return wanted
