@@ -115,13 +115,17 @@ class RecorderProcess:
 
 
 def start_recorder(
-    folder: RunFolder, resource: Mapping[str, str], cores: frozenset[int] | None, children: Children
+    folder: RunFolder,
+    resource: Mapping[str, str],
+    cores: frozenset[int] | None,
+    children: Children,
+    environ: Mapping[str, str] = os.environ,
 ) -> RecorderProcess:
     """Start it, ready. resource: attributes of what it exports. Raises ChildFailed.
 
     It alone sees the OTEL_EXPORTER_OTLP_* settings of the rig's own environment: the measured process exports nothing.
     """
-    environment = {name: value for name, value in os.environ.items() if name.startswith("OTEL_EXPORTER_OTLP_")}
+    environment = {name: value for name, value in environ.items() if name.startswith("OTEL_EXPORTER_OTLP_")}
     environment[RESOURCE_VARIABLE] = json.dumps(dict(resource))
     with listening_socket() as raw, listening_socket() as otlp:
         raw_port, otlp_port = (listener.getsockname()[1] for listener in (raw, otlp))
