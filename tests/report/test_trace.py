@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
@@ -143,6 +144,14 @@ def test_native_spans_are_marked_and_nested_and_in_no_count(tmp_path: Path) -> N
         *(before.spans, before.phases_ms, before.time_split_ms, before.ledger),
     )
     assert (after.verdict.valid, after.verdict.comparable) == (True, False)
+
+
+def test_of_a_long_run_the_attributes_are_left_on_the_disk_and_repeated_texts_are_held_once(data: RunData) -> None:
+    assert data.spans is not None
+    assert "attributes" not in data.spans.column_names
+    assert "attributes" in pq.read_schema(data.path / "spans.parquet").names
+    for column in ("service", "kind", "name", "phase", "error"):
+        assert pa.types.is_dictionary(data.spans.schema.field(column).type)
 
 
 def test_a_span_that_failed_says_why(tmp_path: Path) -> None:
