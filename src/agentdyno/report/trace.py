@@ -172,6 +172,7 @@ class SpanLine:
 
     @property
     def name(self) -> str:
+        """Indented by its depth, and marked when the framework's own instrumentation made it."""
         mark = _NATIVE_MARK if self.span.kind is SpanKind.NATIVE else ""
         return "  " * self.depth + mark + self.span.name
 
