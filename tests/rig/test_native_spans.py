@@ -32,12 +32,12 @@ def test_without_traces_there_is_nothing_to_hang_them_on(capsys: pytest.CaptureF
     assert "TRACES may not be off" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["profile", "soak"])
+@pytest.mark.parametrize("command", ["profile", "soak", "compare"])
 def test_a_command_that_would_measure_them_refuses(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run([command, "langchain", "--native-spans", "1", "--out", str(tmp_path / "runs")]) == 2
-    assert f"in a {command} it would be measured" in capsys.readouterr().err
+    assert f"a {command} would measure the instrumentation" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
 

@@ -29,4 +29,4 @@ def native_spans(options: BenchOptions, adapter: AdapterFolder, variant: Variant
 def refuse_native_spans(options: BenchOptions, command: str) -> None:
     """For a command that measures what an instrumentation would change. Raises OptionError."""
     if options.native_spans:
-        raise OptionError(f"NATIVE_SPANS=1 is for `bench`: in a {command} it would be measured with the framework.")
+        raise OptionError(f"NATIVE_SPANS=1 is for `bench`: a {command} would measure the instrumentation too.")
