@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,14 @@ def test_a_host_that_is_killed_leaves_the_snapshots_before_it(benches: Benches) 
     assert (ended.folder / "heap" / "top10.json").is_file()
     assert (ended.folder / "heap" / "difference.html").is_file()
     assert "Most objects allocated" in ended.out
+
+
+def test_a_slow_trace_leads_to_the_flame_graph_of_its_time(runs: tuple[Path, Path]) -> None:
+    command = [str(PROGRAM), "trace", str(runs[1]), "--slowest", "2"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    pages = [Path(line) for line in lines if line.endswith(".html")]
+    assert len(pages) == 2
+    assert all(page.is_file() and page.parent == runs[1] / "heap" for page in pages)
 
 
 def test_what_cannot_be_profiled_is_a_sentence(benches: Benches) -> None:

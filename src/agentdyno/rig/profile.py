@@ -27,6 +27,7 @@ from agentdyno.rig.environments import Environment, adapter_environment, normali
 from agentdyno.rig.frameworks import resolve
 from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.locks import listed_requirements
+from agentdyno.rig.native_spans import refuse_native_spans
 from agentdyno.rig.options import BenchOptions, OptionError, Words, read
 from agentdyno.rig.run import Run
 from agentdyno.rig.snapshots import HeapProfiling
@@ -68,6 +69,7 @@ def profile(words: Words, interval: str, plain: str) -> ExitCode:
     what profiling costs; `off`: not at all. Raises OptionError, AdapterError, SetupError or FolderError.
     """
     options = read(words)
+    refuse_native_spans(options, "profile")
     interval_s = _seconds("INTERVAL", interval)
     plain_s = None if plain == "off" else min(_seconds("PLAIN", plain), options.plan.duration_s)
     adapter, variant = resolve(options.framework)

@@ -24,7 +24,7 @@ from agentdyno.record.sampler import Sampler
 from agentdyno.rig import cores
 from agentdyno.rig.building import say
 from agentdyno.rig.collect import ask_backend, ask_host, export_clients, keep_records, resource
-from agentdyno.rig.environments import ROOT, check
+from agentdyno.rig.environments import ROOT, Environment, check
 from agentdyno.rig.interruption import Interrupted, Interruption
 from agentdyno.rig.options import BenchOptions
 from agentdyno.rig.preparation import first_manifest
@@ -46,7 +46,8 @@ class RunStopped(Exception):
 class Run:
     """One run of one framework, from an empty folder to a verdict. Use once.
 
-    interruption: entered already; a signal that it noted stops the run. heap: sample the host's heap.
+    interruption: entered already; a signal that it noted stops the run. heap: sample the host's heap. native: the
+    ready environment of the framework's instrumentation, for its own spans.
     """
 
     def __init__(
@@ -57,17 +58,19 @@ class Run:
         folder: RunFolder,
         interruption: Interruption,
         heap: HeapProfiling | None = None,
+        native: Environment | None = None,
     ) -> None:
         self.folder = folder
         self._options = options
         self._name = variant.name
+        self._native = native
         self._interruption = interruption
         self._processes = RunProcesses(options, adapter, variant, folder, interruption)
         self._environment = self._processes.environment
         self._cores = self._processes.cores
         self._cgroup_before: Cgroup | None = None
         self._sampler = Sampler(folder.raw / "resources.jsonl")
-        self._manifest = first_manifest(options, variant, self._environment, self._cores, folder.run_id, heap)
+        self._manifest = first_manifest(options, variant, self._environment, self._cores, folder.run_id, heap, native)
         self._heap = None if heap is None else heap.options(folder)
         self._snapshots = None if heap is None else Snapshots(folder, heap)
 
@@ -109,7 +112,7 @@ class Run:
             say(f"{self._name}: starting")
             if self._options.plan.trace_every:
                 processes.start_recorder(resource(manifest))
-            host = processes.start_host(heap=self._heap)
+            host = processes.start_host(heap=self._heap, native=self._native)
             manifest.cold_start_ms = host.cold_start_ms
             manifest.first_answer_ms = processes.first_answer(host)
         say(f"{self._name}: ready after {manifest.cold_start_ms / 1000:.1f} s, first answer verified")
@@ -126,10 +129,11 @@ class Run:
             self._follow_load(host)
 
     def _refuse_changed_environment(self) -> None:
-        differences = check(self._environment)
-        if differences:
-            again = f"Rebuild it: rm -r {self._environment.path.relative_to(ROOT)}, and run this again."
-            raise RunStopped(Reason.ENVIRONMENT_DIFFERS, " ".join([*differences[:5], again]))
+        for environment in filter(None, (self._environment, self._native)):
+            differences = check(environment)
+            if differences:
+                again = f"Rebuild it: rm -r {environment.path.relative_to(ROOT)}, and run this again."
+                raise RunStopped(Reason.ENVIRONMENT_DIFFERS, " ".join([*differences[:5], again]))
 
     def _start_sampler(self) -> None:
         self._sampler.watch("rig", os.getpid())

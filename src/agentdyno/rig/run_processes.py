@@ -13,7 +13,7 @@ from agentdyno.contract.run import LoadPlan
 from agentdyno.load.records import DISK_FULL_EXIT
 from agentdyno.record.folder import RunFolder
 from agentdyno.rig import cores
-from agentdyno.rig.environments import adapter_environment
+from agentdyno.rig.environments import Environment, adapter_environment
 from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.load import start_load
 from agentdyno.rig.options import BenchOptions
@@ -22,6 +22,7 @@ from agentdyno.rig.servers import (
     Backend,
     HeapOptions,
     Host,
+    NativeOptions,
     RecorderProcess,
     first_answer,
     start_backend,
@@ -75,8 +76,10 @@ class RunProcesses:
         """Before the others, which then send it their spans. resource: see servers. Raises ChildFailed."""
         self.recorder = start_recorder(self.folder, resource, self.cores.rest, self._recorders)
 
-    def start_host(self, heap: HeapOptions | None = None) -> Host:
-        """The backend and then the host, ready. heap: see servers. Raises ChildFailed."""
+    def start_host(self, heap: HeapOptions | None = None, native: Environment | None = None) -> Host:
+        """The backend and then the host, ready. heap: see servers. native: the ready environment of the framework's
+        instrumentation, whose spans go to the recorder. Raises ChildFailed.
+        """
         spans = None if self.recorder is None else self.recorder.address
         log = self.folder.log
         self.backend = start_backend(self.options, self.cores.rest, log("backend"), self._servers, spans=spans)
@@ -91,6 +94,9 @@ class RunProcesses:
             children=self._servers,
             spans=spans,
             heap=heap,
+            native=None
+            if native is None or self.recorder is None
+            else NativeOptions(native.site_packages, self.recorder.otlp_url),
         )
         return self.host
 

@@ -115,13 +115,17 @@ class RecorderProcess:
 
 
 def start_recorder(
-    folder: RunFolder, resource: Mapping[str, str], cores: frozenset[int] | None, children: Children
+    folder: RunFolder,
+    resource: Mapping[str, str],
+    cores: frozenset[int] | None,
+    children: Children,
+    environ: Mapping[str, str] = os.environ,
 ) -> RecorderProcess:
     """Start it, ready. resource: attributes of what it exports. Raises ChildFailed.
 
     It alone sees the OTEL_EXPORTER_OTLP_* settings of the rig's own environment: the measured process exports nothing.
     """
-    environment = {name: value for name, value in os.environ.items() if name.startswith("OTEL_EXPORTER_OTLP_")}
+    environment = {name: value for name, value in environ.items() if name.startswith("OTEL_EXPORTER_OTLP_")}
     environment[RESOURCE_VARIABLE] = json.dumps(dict(resource))
     with listening_socket() as raw, listening_socket() as otlp:
         raw_port, otlp_port = (listener.getsockname()[1] for listener in (raw, otlp))
@@ -142,6 +146,14 @@ class HeapOptions:
     site_packages: Path
     run_id: str
     scratch: Path
+
+
+@dataclass(frozen=True, slots=True)
+class NativeOptions:
+    """What a host with native spans is given. site_packages: the instrumentation's. otlp_url: the recorder's."""
+
+    site_packages: Path
+    otlp_url: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +179,12 @@ def start_host(
     spans: str | None = None,
     probes: bool = True,
     heap: HeapOptions | None = None,
+    native: NativeOptions | None = None,
 ) -> Host:
     """Start the host of one adapter and wait until it is ready. Raises ChildFailed with the log's last lines.
 
     spans: the recorder's address, host:port; None: nothing is traced. probes: False only in the self-check. heap:
-    sample the heap; None: a timed process, which carries nothing of the profiler.
+    sample the heap. native: the framework's own spans. A timed process has neither, and carries nothing of them.
     """
     environment = {**variant.env, KEY_VARIABLE: key.hex()}
     if options.api_key is not None:
@@ -198,6 +211,9 @@ def start_host(
             if heap is not None:
                 command += ["--heap-profile", str(heap.site_packages), "--run-id", heap.run_id]
                 environment["TMPDIR"] = str(heap.scratch)
+            if native is not None and variant.native is not None:
+                command += ["--native-spans", native.otlp_url, "--native-path", str(native.site_packages)]
+                environment |= variant.native.env
             child = children.start("host", command, log=log, cores=cores, environment=environment, inherit=(listener,))
     url = f"http://127.0.0.1:{port}"
     return Host(child, url, child.wait_ready(f"{url}/healthz", options.ready_timeout_s) * 1000)

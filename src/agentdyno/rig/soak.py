@@ -16,6 +16,7 @@ from agentdyno.rig.building import ensure, say
 from agentdyno.rig.environments import adapter_environment
 from agentdyno.rig.frameworks import resolve
 from agentdyno.rig.interruption import Interrupted, Interruption
+from agentdyno.rig.native_spans import refuse_native_spans
 from agentdyno.rig.options import Words, read
 from agentdyno.rig.preparation import first_manifest
 from agentdyno.rig.processes import ChildFailed
@@ -58,6 +59,7 @@ def soak(words: Words) -> ExitCode:
     Raises OptionError, AdapterError, SetupError or FolderError.
     """
     options = read(words)
+    refuse_native_spans(options, "soak")
     adapter, variant = resolve(options.framework)
     ensure(adapter_environment(adapter.path))
     with Interruption() as interruption:
