@@ -17,6 +17,17 @@ GOLDEN = ROOT / "tests" / "golden" / "k8s"
 RECORD = "RECORD_CHART_GOLDEN"
 
 
+class Dumper(yaml.SafeDumper):
+    """Texts of several lines as such, so that a change in one shows as one."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+Dumper.add_representer(str, _text)
+
+
 def recorded(objects: Objects, but: Objects) -> str:
     """In a steady order; a file of the chart by its name, and what is random or follows from a file not at all.
 
@@ -25,7 +36,7 @@ def recorded(objects: Objects, but: Objects) -> str:
     own, known = by_name(objects), by_name(but)
     lacking = sorted(known.keys() - own.keys())
     differing = [own[name] for name in sorted(own) if own[name] != known.get(name)]
-    return yaml.safe_dump_all([{"notHere": lacking}, *differing], sort_keys=False, width=120)
+    return yaml.dump_all([{"notHere": lacking}, *differing], Dumper=Dumper, sort_keys=False, width=120)
 
 
 def by_name(objects: Objects) -> dict[str, Any]:

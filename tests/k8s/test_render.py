@@ -54,6 +54,9 @@ def test_every_framework_renders_with_its_own_image(tools: Programs) -> None:
         ("replicas=-1", "at '/replicas': minimum: got -1, want 0"),
         ("replicas=many", "at '/replicas': got string, want integer"),
         ("load.rate=0", "at '/load/rate': exclusiveMinimum"),
+        ("load.rate=0.0", "at '/load/rate': '0.0' does not match pattern"),
+        ("collector.keepPercent=101", "collector.keepPercent is a share of the traces, at most 100"),
+        ("backend.vllm.gpuMemoryUtilization=1.1", "is a share of the GPU's memory, at most 1"),
         ("load.duration=long", "at '/load/duration': 'long' does not match pattern"),
         ("sut.resources.cpu=lots", "at '/sut/resources/cpu': 'lots' does not match pattern"),
         ("run.scenario=loop", "at '/run/scenario': value must be one of 'chain', 'parallel'"),
@@ -108,8 +111,8 @@ def test_a_framework_of_ones_own_needs_its_folder_and_nothing_else(tools: Progra
     assert {"name": "MODE", "value": "fast"} in host["env"]
 
 
-@pytest.mark.parametrize(("rate", "workers"), [(1, 1), (200, 1), (400, 1), (401, 2), (20000, 50)])
-def test_the_number_of_workers_follows_from_the_rate(tools: Programs, rate: int, workers: int) -> None:
+@pytest.mark.parametrize(("rate", "workers"), [("0.5", 1), ("200", 1), ("400.5", 2), ("20000", 50), ("1200000", 3000)])
+def test_the_number_of_workers_follows_from_the_rate(tools: Programs, rate: str, workers: int) -> None:
     objects = tools.objects("--set", f"load.enabled=true,run.id=a,load.rate={rate}")
     (job,) = (o for o in objects if o["kind"] == "Job" and "load-worker" in o["metadata"]["name"])
     assert (job["spec"]["parallelism"], job["spec"]["completions"]) == (workers, workers)

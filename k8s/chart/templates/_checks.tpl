@@ -28,6 +28,12 @@
 {{- if and .Values.load.enabled (eq .Values.run.id "none") }}
 {{- fail "load.enabled starts a run, which needs a name of its own: set run.id (first, 20261130-a, ...)." }}
 {{- end }}
+{{- if gt (float64 .Values.collector.keepPercent) 100.0 }}
+{{- fail "collector.keepPercent is a share of the traces, at most 100." }}
+{{- end }}
+{{- if gt (float64 .Values.backend.vllm.gpuMemoryUtilization) 1.0 }}
+{{- fail "backend.vllm.gpuMemoryUtilization is a share of the GPU's memory, at most 1." }}
+{{- end }}
 {{- if ge (int64 .Values.load.keepRecordsSeconds) (int64 .Values.load.deadlineSeconds) }}
 {{- fail "load.keepRecordsSeconds must be below load.deadlineSeconds, which ends the pods and with them the records." }}
 {{- end }}

@@ -103,6 +103,11 @@ agentdyno.io/run: {{ .Values.run.id | quote }}
 {{- dict "scenario" .Values.run.scenario "seed" .Values.run.seed "timing" (include "agentdyno.timing" . | fromJson) | toJson -}}
 {{- end -}}
 
+{{/* Every digit and no exponent; --set hands a number with a decimal point over as text. */}}
+{{- define "agentdyno.number" -}}
+{{- if kindIs "string" . -}}{{- . -}}{{- else -}}{{- . | toJson -}}{{- end -}}
+{{- end -}}
+
 {{- define "agentdyno.workers" -}}
 {{- if .Values.load.workers -}}
 {{- int64 .Values.load.workers -}}
