@@ -50,8 +50,12 @@ def of_kind(objects: list[Object], kind: str) -> dict[str, Object]:
 
 
 def matches(selector: Object, labels: dict[str, str]) -> bool:
-    """A label selector of `matchLabels` alone; empty selects all."""
-    assert set(selector) <= {"matchLabels"}
+    """A label selector; empty selects all."""
+    assert set(selector) <= {"matchLabels", "matchExpressions"}
+    for expression in selector.get("matchExpressions", []):
+        assert expression["operator"] == "In"
+        if labels.get(expression["key"]) not in expression["values"]:
+            return False
     return selector.get("matchLabels", {}).items() <= labels.items()
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.k8s.conftest import CASES, KEY, Objects
 from tests.k8s.pods import Network, matches, of_kind, pods, quantity, strings
@@ -44,24 +45,29 @@ def test_containers_keep_the_restricted_standard(rendered: Rendered, case: str) 
             assert not any("hostPort" in port for port in container.get("ports", []))
 
 
-def test_nobody_has_a_token_of_the_cluster(rendered: Rendered, case: str) -> None:
+def test_only_prometheus_has_a_token_of_the_cluster(rendered: Rendered, case: str) -> None:
     objects = rendered(case)
     accounts = of_kind(objects, "ServiceAccount")
     for pod in pods(objects):
-        assert pod.spec["automountServiceAccountToken"] is False, pod.owner
-        assert pod.spec["serviceAccountName"] in accounts, pod.owner
+        is_prometheus = pod.component == "prometheus"
+        assert pod.spec["automountServiceAccountToken"] is is_prometheus, pod.owner
+        assert pod.spec["serviceAccountName"] == ("dyno-prometheus" if is_prometheus else "dyno-pods")
+        assert pod.spec["serviceAccountName"] in accounts
     assert all(account["automountServiceAccountToken"] is False for account in accounts.values())
-    bound = [s for o in objects if o["kind"].endswith("RoleBinding") for s in o["subjects"]]
-    assert not {subject["name"] for subject in bound} & set(accounts)
+    bound = {s["name"]: o for o in objects if o["kind"].endswith("RoleBinding") for s in o["subjects"]}
+    assert set(accounts) & set(bound) <= {"dyno-prometheus"}
+    if "dyno-prometheus" in bound:
+        assert bound["dyno-prometheus"]["kind"] == "RoleBinding"
+        role = of_kind(objects, "Role")[bound["dyno-prometheus"]["roleRef"]["name"]]
+        assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
 
 
 def test_the_role_is_as_narrow_as_a_client_can_do_with(rendered: Rendered, case: str) -> None:
     objects = rendered(case)
     rules = [rule for o in objects if o["kind"] in ("Role", "ClusterRole") for rule in o["rules"]]
     assert not [rule for rule in rules if "*" in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]]
-    writes = {(r, v) for rule in rules for r in rule["resources"] for v in rule["verbs"]} - {
-        (r, v) for rule in rules for r in rule["resources"] for v in ("get", "list", "watch")
-    }
+    reading = {"get", "list", "watch"}
+    writes = {(r, v) for rule in rules for r in rule["resources"] for v in rule["verbs"] if v not in reading}
     assert writes == {
         ("pods/exec", "create"),
         ("pods/portforward", "create"),
@@ -69,9 +75,8 @@ def test_the_role_is_as_narrow_as_a_client_can_do_with(rendered: Rendered, case:
         ("jobs", "create"),
         ("jobs", "delete"),
     }
-    assert all(
-        rule["resourceNames"] for rule in rules if {"secrets"} & set(rule["resources"]) or "patch" in rule["verbs"]
-    )
+    named = [rule for rule in rules if "secrets" in rule["resources"] or "patch" in rule["verbs"]]
+    assert all(rule["resourceNames"] for rule in named)
     (cluster,) = of_kind(objects, "ClusterRole").values()
     assert cluster["rules"] == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
 
@@ -188,7 +193,8 @@ def test_what_is_not_asked_for_is_not_let_through(rendered: Rendered, case: str)
     assert not {target for _, target in reach} & {"load-worker", "check"}
     outside = {component for component, labels in found.items() if network.leaves(labels)}
     expected = {"gpu": {"backend"}, "url": {"sut"}, "existing-observability": {"recorder"}}
-    assert outside == expected.get(case, set())
+    assert outside - {"prometheus"} == expected.get(case, set())
+    assert network.leaves(found.get("prometheus", {})) == [("0.0.0.0/0", [443, 6443])] * ("prometheus" in found)
 
 
 def test_every_address_that_a_command_names_can_be_reached(rendered: Rendered, case: str) -> None:
@@ -300,11 +306,27 @@ def test_prometheus_takes_its_configuration(rendered: Rendered, case: str, tmp_p
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is not installed (Debian: apt-get install prometheus)")
-    for name, text in config["data"].items():
-        (tmp_path / name).write_text(text.replace("/etc/agentdyno", str(tmp_path)))
+    rules = of_kind(rendered(case), "ConfigMap").get("dyno-prometheus-rules", {"data": {}})
+    (tmp_path / "rules").mkdir()
+    for name, text in rules["data"].items():
+        (tmp_path / "rules" / name).write_text(text)
+    settings = yaml.safe_load(config["data"]["prometheus.yml"])
+    assert settings["global"]["scrape_interval"] == "5s"
+    settings["rule_files"] = [
+        file.replace("/etc/agentdyno-rules", str(tmp_path / "rules")) for file in settings["rule_files"]
+    ]
+    # Debian builds Prometheus without the discovery of Kubernetes: its part is looked at here, the rest by promtool.
+    job = settings["scrape_configs"][0]
+    assert job.pop("kubernetes_sd_configs") == [
+        {
+            "role": "pod",
+            "namespaces": {"own_namespace": True},
+            "selectors": [{"role": "pod", "label": "app.kubernetes.io/name=agentdyno,app.kubernetes.io/instance=dyno"}],
+        }
+    ]
+    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(settings))
     done = subprocess.run([promtool, "check", "config", tmp_path / "prometheus.yml"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "scrape_interval: 5s" in config["data"]["prometheus.yml"]
 
 
 def test_two_releases_in_a_cluster_do_not_meet(tools: Programs, rendered: Rendered, case: str) -> None:

@@ -5,8 +5,10 @@ import json
 from collections.abc import Callable
 
 import pytest
+import yaml
 
 from tests.k8s.conftest import CASES, Objects
+from tests.k8s.pods import matches, of_kind, pods
 from tests.k8s.programs import ROOT, Programs
 
 VERSIONS = ("1.34", "1.35", "1.36", "1.37")
@@ -46,14 +48,17 @@ def test_kinds_of_the_operator_are_made_where_the_cluster_knows_them(tools: Prog
 
 
 def test_kinds_of_the_operator_are_as_it_knows_them(tools: Programs, rendered: Callable[[str], Objects]) -> None:
-    found = monitors(rendered("existing-observability"))
-    rules = list((ROOT / "k8s" / "chart" / "files" / "rules").glob("*.yaml"))
+    found = monitors(rendered("existing-observability")) + monitors(tools.objects("--set", "monitoring.monitors=on"))
+    rules = list((ROOT / "k8s" / "chart" / "files" / "rules").glob("*.y*ml"))
     kinds = {"PodMonitor", "ServiceMonitor"} | ({"PrometheusRule"} if rules else set())
     assert {o["kind"] for o in found} == kinds
     for document in found:
         schema = json.loads((SCHEMAS / f"{document['kind'].lower()}.json").read_text())
         assert tools.against_schema(document, schema) == []
-        assert document["metadata"]["labels"]["release"] == "kube-prometheus-stack"
+    assert all(
+        o["metadata"]["labels"]["release"] == "kube-prometheus-stack"
+        for o in monitors(rendered("existing-observability"))
+    )
 
 
 def test_a_field_that_the_operator_does_not_know_would_be_found(
@@ -65,20 +70,34 @@ def test_a_field_that_the_operator_does_not_know_would_be_found(
     assert len(tools.against_schema(monitor, schema)) == 1
 
 
-def test_monitors_find_what_they_are_for(rendered: Callable[[str], Objects]) -> None:
+def test_monitors_find_what_they_are_for(tools: Programs, rendered: Callable[[str], Objects]) -> None:
     objects = rendered("existing-observability")
-    for monitor in monitors(objects):
-        if monitor["kind"] == "PrometheusRule":
-            continue
-        wanted = monitor["spec"]["selector"]["matchLabels"].items()
-        if monitor["kind"] == "PodMonitor":
-            pods = [o["spec"]["template"] for o in objects if o["kind"] == "Deployment"]
-            found = [pod for pod in pods if wanted <= pod["metadata"]["labels"].items()]
-            ports = {p["name"] for pod in found for c in pod["spec"]["containers"] for p in c.get("ports", [])}
-            endpoints = monitor["spec"]["podMetricsEndpoints"]
-        else:
-            found = [o for o in objects if o["kind"] == "Service" and wanted <= o["metadata"]["labels"].items()]
-            ports = {p["name"] for service in found for p in service["spec"]["ports"]}
-            endpoints = monitor["spec"]["endpoints"]
-        assert len(found) == 1
-        assert {endpoint["port"] for endpoint in endpoints} <= ports
+    (monitor,) = (o for o in monitors(objects) if o["kind"] == "PodMonitor")
+    found = [pod for pod in pods(objects) if matches(monitor["spec"]["selector"], pod.labels)]
+    assert {pod.component for pod in found} == {"sut", "backend", "load-master"}
+    wanted = {endpoint["port"] for endpoint in monitor["spec"]["podMetricsEndpoints"]}
+    for pod in found:
+        ports = {p["name"] for container in pod.containers for p in container.get("ports", [])}
+        assert (len(ports & wanted) == 1) == (pod.component != "load-master")  # which serves none yet
+    with_collector = tools.objects("--set", "monitoring.monitors=on")
+    (monitor,) = (o for o in monitors(with_collector) if o["kind"] == "ServiceMonitor")
+    services = [o for o in with_collector if o["kind"] == "Service"]
+    (service,) = (o for o in services if matches(monitor["spec"]["selector"], o["metadata"]["labels"]))
+    assert [endpoint["port"] for endpoint in monitor["spec"]["endpoints"]] == ["metrics"]
+    assert "metrics" in {port["name"] for port in service["spec"]["ports"]}
+
+
+def test_series_get_the_same_labels_from_the_operator_as_from_our_own_prometheus(
+    rendered: Callable[[str], Objects],
+) -> None:
+    (monitor,) = (o for o in monitors(rendered("existing-observability")) if o["kind"] == "PodMonitor")
+    config = of_kind(rendered("default"), "ConfigMap")["dyno-prometheus"]["data"]["prometheus.yml"]
+    job = next(job for job in yaml.safe_load(config)["scrape_configs"] if job["job_name"] == "agentdyno")
+    own = [rule for rule in job["relabel_configs"] if rule.get("action") != "keep"]
+    names = {"sourceLabels": "source_labels", "targetLabel": "target_label"}
+    for endpoint in monitor["spec"]["podMetricsEndpoints"]:
+        first, *rules = endpoint["relabelings"]
+        assert first == {"targetLabel": "job", "replacement": job["job_name"]}
+        assert [{names.get(key, key): value for key, value in rule.items()} for rule in rules] == own
+        assert endpoint["honorLabels"] is job["honor_labels"] is True
+    assert {rule["target_label"] for rule in own} == {"run", "framework", "scenario", "role", "pod"}

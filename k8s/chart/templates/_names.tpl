@@ -25,6 +25,7 @@ helm.sh/chart: {{ printf "%s-%s" $top.Chart.Name $top.Chart.Version }}
 {{- define "agentdyno.runLabels" -}}
 agentdyno.io/framework: {{ .Values.framework }}
 agentdyno.io/run: {{ .Values.run.id | quote }}
+agentdyno.io/scenario: {{ .Values.run.scenario }}
 {{- end -}}
 
 {{/* The adapter's folder. */}}

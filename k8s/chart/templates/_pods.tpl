@@ -1,10 +1,14 @@
-{{/* What every pod has in common: the restricted Pod Security standard, no token, its pool of nodes. */}}
-
+{{/*
+What every pod has in common: the restricted Pod Security standard, no token, its pool of nodes.
+(list . user [account]): an account is named by the one that asks the Kubernetes API, and so has a token: Prometheus.
+*/}}
 {{- define "agentdyno.pod" -}}
 {{- $top := index . 0 -}}
 {{- $user := index . 1 -}}
-serviceAccountName: {{ include "agentdyno.name" (list $top "pods") }}
-automountServiceAccountToken: false
+{{- $account := "" -}}
+{{- if gt (len .) 2 -}}{{- $account = index . 2 -}}{{- end -}}
+serviceAccountName: {{ include "agentdyno.name" (list $top ($account | default "pods")) }}
+automountServiceAccountToken: {{ ne $account "" }}
 enableServiceLinks: false
 {{- with $top.Values.image.pullSecrets }}
 imagePullSecrets:
