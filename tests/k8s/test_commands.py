@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from agentdyno.rig.environments import ROOT
 from agentdyno.rig.load import _arguments
 from agentdyno.rig.processes import clean_environment
 from tests.k8s.conftest import KEY, Objects
-from tests.k8s.pods import pods
+from tests.k8s.pods import pods, quantity
 from tests.k8s.programs import Programs
 
 TIMING = {"ttft_ms": "lognormal:120:0.4", "tokens_per_s": "80", "max_num_seqs": 64, "answer_tokens": "const:32"}
@@ -171,3 +172,19 @@ def test_a_new_run_restarts_what_is_measured_and_not_the_model(tools: Programs) 
 
     before, after = templates("one"), templates("two")
     assert {name for name in before if before[name] != after[name]} == {"sut", "recorder"}
+
+
+def test_the_collector_is_told_what_its_configuration_asks_for(rendered: Callable[[str], Objects]) -> None:
+    (pod,) = (pod for pod in pods(rendered("default")) if pod.component == "collector")
+    (container,) = pod.containers
+    said = {v["name"]: v["value"] for v in container["env"]}
+    text = (ROOT / "k8s" / "chart" / "files" / "collector.yaml").read_text()
+    asked = dict(re.findall(r"\$\{env:([A-Z_]+):-([^}]*)\}", text))
+    assert set(said) <= set(asked)
+    assert {name for name in asked if name.endswith("_LISTEN")} <= set(said)
+    listening = {name: int(value.rpartition(":")[2]) for name, value in said.items() if name.endswith("_LISTEN")}
+    assert sorted(listening.values()) == sorted(port["containerPort"] for port in container["ports"])
+    assert all(said[name].startswith("0.0.0.0:") for name in listening)
+    assert said["TEMPO_ENDPOINT"] == "dyno-tempo:4317"
+    limit_mib = quantity(container["resources"]["limits"]["memory"]) / 2**20
+    assert int(said["MEMORY_LIMIT_MIB"]) < limit_mib
