@@ -49,6 +49,10 @@ help:
 #:   test                 all tests (PYTEST_ARGS='-k schedule -x')
 #:   lint, format         ruff and mypy; ruff's formatter
 #:   clean, distclean     remove runs and caches; also the environments
+#: Kubernetes (see k8s/chart/README.md)
+#:   images               container images from the locks, with podman (TOOL=docker): rig, mock and every adapter's host
+#:   chart-files          copy into the chart what helm cannot read outside it
+#:   chart-golden         record anew what the chart renders, in tests/golden/k8s
 #:
 #: Options of bench, and their defaults
 #:   RATE=200             arrivals a second, on an absolute schedule
@@ -137,6 +141,16 @@ lint: setup
 format: setup
 	@.venv/bin/ruff check --fix-only --quiet .
 	@.venv/bin/ruff format --quiet .
+
+.PHONY: images chart-files chart-golden
+images:
+	@TOOL="$(or $(TOOL),podman)" k8s/images/build all
+
+chart-files:
+	@"$(PYTHON)" k8s/copy_files.py
+
+chart-golden: setup chart-files
+	@RECORD_CHART_GOLDEN=1 .venv/bin/python -m pytest -q tests/k8s/test_golden.py
 
 clean:
 	@rm -rf runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
