@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -208,11 +209,14 @@ def write_index(
     return ExitCode.VALID
 
 
-def _with_bench_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Puts the options of `bench` in the place of a command's **words, so that they are declared once."""
+def _with_bench_options(command: Callable[..., int], without: Sequence[str] = ()) -> Callable[..., int]:
+    """Puts the options of `bench` in the place of a command's **words, so that they are declared once.
+
+    without: those that the command has no use for.
+    """
     both = {**signature(command, eval_str=True).parameters}
     for name, parameter in signature(bench_framework, eval_str=True).parameters.items():
-        if name != "name":
+        if name not in ("name", *without):
             both.setdefault(name, parameter)
     options = [each for each in both.values() if each.kind is not Parameter.VAR_KEYWORD]
     command.__signature__ = Signature(options, return_annotation=int)  # type: ignore[attr-defined]
@@ -293,6 +297,39 @@ def compare_frameworks(
         bench=Words(framework="", **words),
     )
     return compare(campaign)
+
+
+_STEPS_HAVE_NO = ("duration", "warmup", "cooldown", "profile", "traces", "idle_wait")
+
+
+@app.command(
+    "capacity",
+    epilog="Examples:\n\n"
+    '- `agentdyno capacity langchain --slo "p99<2s,errors<0.1%"`\n'
+    '- `agentdyno capacity bare --slo "p95<50ms,errors<1%" --rate 100 --max-rate 800 --step 5s`\n\n'
+    "Exit codes: 0 a capacity (or a lower bound), 1 no rate meets the objective, 3 it cannot be told.",
+)
+@partial(_with_bench_options, without=_STEPS_HAVE_NO)
+def find_capacity(
+    name: Annotated[str, typer.Argument(help="A framework, as `list` shows it.")],
+    slo: Annotated[str, _option("The objective. Default p99<2s,errors<0.1%.")] = "p99<2s,errors<0.1%",
+    rate: Annotated[str, _option("Where the search begins, arrivals a second. Default 10.")] = "10",
+    max_rate: Annotated[str, _option("The highest rate to try. Default 1000.")] = "1000",
+    max_steps: Annotated[str, _option("The most steps. Default 40.")] = "40",
+    step: Annotated[str, _option("The least time of a step. Default 10s.")] = "10s",
+    max_step: Annotated[str, _option("The most time of a step, for low rates. Default 60s.")] = "60s",
+    resolution: Annotated[str, _option("How near to the knee, in % of the rate. Default 5%.")] = "5%",
+    **words: str | None,
+) -> int:
+    """Find the highest constant rate that meets an objective, and the curve beyond it; takes options of `bench`."""
+    from agentdyno.rig.capacity import capacity
+    from agentdyno.rig.options import Words
+    from agentdyno.rig.search_words import SearchWords
+
+    search = SearchWords(
+        slo=slo, max_rate=max_rate, max_steps=max_steps, step=step, max_step=max_step, resolution=resolution
+    )
+    return capacity(Words(framework=name, rate=rate, **words), search)
 
 
 @app.command("cold")
