@@ -332,6 +332,26 @@ def find_capacity(
     return capacity(Words(framework=name, rate=rate, **words), search)
 
 
+@app.command(
+    "sweep",
+    epilog="Example:\n\n- `agentdyno sweep lightagent --concurrency 1,10,20,50,100`\n\n"
+    "Exit codes: 0 every request succeeded and every tier left nothing behind, 1 not so, 3 it could not be measured.",
+)
+@partial(_with_bench_options, without=(*_STEPS_HAVE_NO, "rate", "workers", "max_in_flight"))
+def sweep_framework(
+    name: Annotated[str, typer.Argument(help="A framework, as `list` shows it.")],
+    concurrency: Annotated[str, _option("Users at once, tier by tier. Default 1,10,20,50,100.")] = "1,10,20,50,100",
+    requests: Annotated[str, _option("The least number of requests in a tier. Default 100.")] = "100",
+    admission: Annotated[str, _option("Requests the host takes at once, or off. Default off.")] = "off",
+    **words: str | None,
+) -> int:
+    """Users in a closed loop, more and more at once: their times, peaks, and what each tier leaves behind."""
+    from agentdyno.rig.options import Words
+    from agentdyno.rig.sweep import sweep
+
+    return sweep(Words(framework=name, admission=admission, **words), concurrency, requests)
+
+
 @app.command("cold")
 def cold_framework(
     name: Annotated[str, typer.Argument(help="A framework, as `list` shows it.")],
