@@ -252,9 +252,9 @@ class _SweepRun:
         while more_than(before, looks[-1]) and time.monotonic() < end:
             self._interruption.check()
             self._driven.refuse_dead()
-            if time.monotonic() > nudge:
+            if nudge is not None and time.monotonic() > nudge:
                 self._driven.probe()
-                nudge: float | None = time.monotonic() + _NUDGE_S
+                nudge = None
             time.sleep(_LOOK_S)
             looks.append(self._levels())
         return looks
