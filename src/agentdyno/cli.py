@@ -343,13 +343,14 @@ def sweep_framework(
     concurrency: Annotated[str, _option("Users at once, tier by tier. Default 1,10,20,50,100.")] = "1,10,20,50,100",
     requests: Annotated[str, _option("The least number of requests in a tier. Default 100.")] = "100",
     admission: Annotated[str, _option("Requests the host takes at once, or off. Default off.")] = "off",
+    timeout: Annotated[str, _option("When a request is given up. Default 60s.")] = "60s",
     **words: str | None,
 ) -> int:
     """Users in a closed loop, more and more at once: their times, peaks, and what each tier leaves behind."""
     from agentdyno.rig.options import Words
     from agentdyno.rig.sweep import sweep
 
-    return sweep(Words(framework=name, admission=admission, **words), concurrency, requests)
+    return sweep(Words(framework=name, admission=admission, timeout=timeout, **words), concurrency, requests)
 
 
 @app.command("cold")

@@ -35,7 +35,7 @@ from agentdyno.rig.processes import ChildFailed, Children, fetch
 from agentdyno.rig.servers import WrongAnswer, streams
 
 LOCUSTFILE = ROOT / "locustfiles" / "tiers.py"
-CLEAN_BOUND_S = 45.0
+CLEAN_BOUND_S = 60.0
 _USERS_MAX = 1000
 _TIERS_MAX = 20
 _REQUESTS_MAX = 100_000
