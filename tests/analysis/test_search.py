@@ -184,3 +184,29 @@ def test_steps_are_bounded_and_an_early_end_says_so(most: int) -> None:
     if found.found is None:
         assert not found.complete
         assert "ended" in found.sentence
+
+
+def test_a_generator_that_was_only_late_for_a_while_does_not_hide_the_capacity() -> None:
+    """Three invalid steps in a row look like its limit; the rate is tried once more before it is believed."""
+
+    def curve(trial: Trial, number: int) -> Answer:
+        return Answer.INVALID if 2 <= number <= 4 else knee(50)(trial, number)
+
+    found, steps = run(curve)
+    assert [answer for _, answer in steps[2:5]] == [Answer.INVALID] * 3
+    assert found.found is not None
+    assert found.bounded
+    assert 50 / 1.06 <= found.found <= 50
+
+
+def test_repeats_that_are_invalid_do_not_count_for_or_against() -> None:
+    def curve(trial: Trial, number: int) -> Answer:
+        if trial.kind is StepKind.CONFIRM and number % 2:
+            return Answer.INVALID
+        return knee(50)(trial, number)
+
+    found, steps = run(curve)
+    repeats = [answer for trial, answer in steps if trial.kind is StepKind.CONFIRM]
+    assert Answer.INVALID in repeats
+    assert repeats.count(Answer.MET) == 2
+    assert found.bounded

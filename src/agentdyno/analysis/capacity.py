@@ -192,7 +192,8 @@ def _aftermath(facts: StepFacts, data: RunData) -> Aftermath:
     window_ns = data.window_ns()
     idle = [probe.ms for probe in facts.idle if probe.ms is not None]
     back = _back(idle, facts.probes)
-    left = None if requests is None else requests.outcome(Outcome.TIMEOUT)
+    # A time-out with a status is the host's own 504: that client was still there.
+    left = None if requests is None else requests.outcome(Outcome.TIMEOUT) & np.isnan(requests.numbers("status"))
     return Aftermath(
         drained_s=_since(window_ns, _drained_ns(facts, data)),
         recovered_s=_since(window_ns, back),

@@ -83,10 +83,11 @@ class Search:
             self._reversed += trial.kind is StepKind.ABOVE
             self._failed.pop(trial.rate, None)
             self._met.add(trial.rate)
-        elif trial.kind is StepKind.ABOVE:
-            self._checked.add(trial.rate)
         else:
-            self._failed[trial.rate] = answer
+            if trial.kind is StepKind.ABOVE:
+                self._checked.add(trial.rate)
+            if answer is not Answer.INVALID or trial.rate not in self._failed:
+                self._failed[trial.rate] = answer
 
     def conclusion(self) -> Conclusion:
         """What is known now."""
@@ -143,8 +144,7 @@ class Search:
         middle = tidy(math.sqrt(low * high))
         if high / low > 1 + plan.resolution and low < middle < high:
             return Trial(StepKind.BISECT, middle)
-        hiccup = self._failed[high] is not Answer.INVALID and high not in self._checked
-        if hiccup and self._reversed < _FALSE_FAILURES_MAX:
+        if high not in self._checked and self._reversed < _FALSE_FAILURES_MAX:
             return Trial(StepKind.ABOVE, high)
         return Trial(StepKind.CONFIRM, low)
 
