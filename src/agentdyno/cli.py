@@ -304,9 +304,7 @@ _STEPS_HAVE_NO = ("duration", "warmup", "cooldown", "profile", "traces", "idle_w
 
 @app.command(
     "capacity",
-    epilog="Examples:\n\n"
-    '- `agentdyno capacity langchain --slo "p99<2s,errors<0.1%"`\n'
-    '- `agentdyno capacity bare --slo "p95<50ms,errors<1%" --rate 100 --max-rate 800 --step 5s`\n\n'
+    epilog='Example:\n\n- `agentdyno capacity bare --slo "p95<50ms,errors<1%" --rate 100 --max-rate 800`\n\n'
     "Exit codes: 0 a capacity (or a lower bound), 1 no rate meets the objective, 3 it cannot be told.",
 )
 @partial(_with_bench_options, without=_STEPS_HAVE_NO)
@@ -326,10 +324,8 @@ def find_capacity(
     from agentdyno.rig.options import Words
     from agentdyno.rig.search_words import SearchWords
 
-    search = SearchWords(
-        slo=slo, max_rate=max_rate, max_steps=max_steps, step=step, max_step=max_step, resolution=resolution
-    )
-    return capacity(Words(framework=name, rate=rate, **words), search)
+    search = {key: value for key, value in locals().items() if key in SearchWords.__dataclass_fields__}
+    return capacity(Words(framework=name, rate=rate, **words), SearchWords(**search))
 
 
 @app.command(

@@ -48,7 +48,7 @@ def test_no_step_begins_where_the_objective_cannot_be_told() -> None:
         ({"max_steps": "3"}, "MAX_STEPS"),
         ({"max_steps": "many"}, "MAX_STEPS"),
         ({"step": "0s"}, "STEP"),
-        ({"step": "2h"}, "longer than an hour"),
+        ({"step": "2h"}, "longer than 1 hours"),
         ({"step": "30s", "max_step": "10s"}, "less than STEP"),
         ({"resolution": "0.1%"}, "RESOLUTION"),
         ({"resolution": "5"}, "RESOLUTION"),

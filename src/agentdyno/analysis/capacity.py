@@ -80,6 +80,7 @@ def read_result(folder: Path) -> CapacityResult:
     bound = [step for step in steps if step.kind is StepKind.BEYOND and step.answer is not Answer.INVALID]
     return CapacityResult(
         framework=manifest.framework,
+        environment_sha256=manifest.environment.get("lock_sha256"),
         workload_hash=manifest.workload_hash,
         objective=plan.objective,
         capacity_rps=found.found if found.bounded else None,

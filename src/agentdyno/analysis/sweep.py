@@ -125,7 +125,9 @@ def _looks(samples: list[Sample], *names: str) -> dict[int, float]:
 def _cpu_curve(samples: list[Sample]) -> list[tuple[int, float]]:
     """The processes' CPU so far, s, at each look, by its time."""
     at = {sample.look: sample.monotonic_ns for sample in samples}
-    return sorted((at[look], used_s) for look, used_s in _looks(samples, "cpu_user_s", "cpu_system_s").items())
+    exact = not any(sample.reading.cpu_s is None for sample in samples)  # the two counts must not be mixed
+    names = ("cpu_s",) if exact else ("cpu_user_s", "cpu_system_s")
+    return sorted((at[look], used_s) for look, used_s in _looks(samples, *names).items())
 
 
 def _cpu_seconds(samples: list[Sample]) -> float | None:

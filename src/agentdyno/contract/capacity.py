@@ -178,12 +178,13 @@ class CapacityResult(msgspec.Struct, frozen=True, kw_only=True):
     """The whole search. capacity_rps: None when there is none to state; `reason` says why, or how it was found.
 
     at_least_rps: a confirmed rate that is only a lower bound, where MAX_RATE or the generator ended the search.
-    complete: the search came to its own end. overload_step: the step furthest beyond the capacity, for its aftermath.
-    files: SHA-256 of each raw file, by its path within the folder.
+    environment_sha256: of the lock the framework's environment was built from. complete: the search came to its own
+    end. overload_step: the step furthest beyond the capacity, for its aftermath. files: SHA-256 of each raw file, by its path within the folder.
     """
 
     schema_version: int = SCHEMA_VERSION
     framework: Framework
+    environment_sha256: str | None = None
     workload_hash: str
     objective: tuple[Clause, ...]
     capacity_rps: float | None

@@ -33,7 +33,7 @@ from agentdyno.report.capacity_table import print_capacity, step_line
 from agentdyno.rig import cores
 from agentdyno.rig.building import ensure, say
 from agentdyno.rig.collect import keep_records
-from agentdyno.rig.driven_host import DrivenHost
+from agentdyno.rig.driven_host import DrivenHost, failure_reason
 from agentdyno.rig.environments import adapter_environment
 from agentdyno.rig.frameworks import resolve
 from agentdyno.rig.interruption import Interrupted, Interruption
@@ -135,7 +135,7 @@ class _CapacityRun:
         except WrongAnswer as error:
             self._note(Reason.NO_SUCCESS, str(error))
         except ChildFailed as error:
-            self._note(_CHILD_REASONS.get(error.role.partition("-")[0], Reason.RIG_FAILED), str(error))
+            self._note(failure_reason(error), str(error))
         except OSError as error:
             self._note(Reason.RIG_FAILED, f"The rig could not go on: {error}.")
         self._generators.stop(_GRACE_S)
@@ -255,11 +255,3 @@ class _CapacityRun:
             raise ChildFailed("generator", f"The load generator {load[0].describe_exit()}.{load[0].log_tail()}")
         if sampler.failure is not None:
             raise sampler.failure
-
-
-_CHILD_REASONS = {
-    "host": Reason.HOST_FAILED,
-    "backend": Reason.BACKEND_FAILED,
-    "coordinator": Reason.GENERATOR_DIED,
-    "generator": Reason.GENERATOR_DIED,
-}

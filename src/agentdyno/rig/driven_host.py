@@ -11,9 +11,10 @@ from agentdyno.analysis.capacity import recovered
 from agentdyno.contract.adapter import AdapterFolder, Variant
 from agentdyno.contract.capacity import Counters, ProbeAnswer
 from agentdyno.contract.proof import KEY_BYTES
+from agentdyno.contract.run import Reason
 from agentdyno.record.folder import RunFolder
 from agentdyno.rig.cores import CorePlan
-from agentdyno.rig.environments import adapter_environment
+from agentdyno.rig.environments import ROOT, Environment, adapter_environment, check
 from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.options import BenchOptions
 from agentdyno.rig.processes import ChildFailed, Children, fetch
@@ -26,6 +27,19 @@ _FETCH_S = 10.0
 _LOOK_S = 0.05
 _PROBE_PAUSE_S = 0.1
 _NAMES = {"agentdyno_requests", "agentdyno_requests_in_flight", "agentdyno_tasks"}
+_ENVIRONMENT = "environment"
+_REASONS = {
+    "host": Reason.HOST_FAILED,
+    "backend": Reason.BACKEND_FAILED,
+    "coordinator": Reason.GENERATOR_DIED,
+    "generator": Reason.GENERATOR_DIED,
+    _ENVIRONMENT: Reason.ENVIRONMENT_DIFFERS,
+}
+
+
+def failure_reason(error: ChildFailed) -> Reason:
+    """The code for a process that failed."""
+    return _REASONS.get(error.role.partition("-")[0], Reason.RIG_FAILED)
 
 
 class DrivenHost:
@@ -77,11 +91,13 @@ class DrivenHost:
         Raises ChildFailed, WrongAnswer.
         """
         self._hosts.stop(_GRACE_S)
+        environment = adapter_environment(self._adapter.path)
         if self._backend is None:
+            self._refuse_changed(environment)
             log = self._folder.log("backend")
             self._backend = start_backend(self._options, self._cores.rest, log, self._backends)
         self._host = start_host(
-            adapter_environment(self._adapter.path).python,
+            environment.python,
             self._adapter,
             self._variant,
             self._options,
@@ -162,6 +178,13 @@ class DrivenHost:
             if probes[-1].ms is None:
                 time.sleep(_PROBE_PAUSE_S)
         return probes, back
+
+    @staticmethod
+    def _refuse_changed(environment: Environment) -> None:
+        differences = check(environment)
+        if differences:
+            again = f"Rebuild it: rm -r {environment.path.relative_to(ROOT)}, and run this again."
+            raise ChildFailed(_ENVIRONMENT, " ".join([*differences[:5], again]))
 
     def _host_figures(self) -> tuple[dict[str, int] | None, int | None, int | None]:
         """Outcomes so far, requests in flight, tasks. A program that serves the contract itself may have no metrics."""

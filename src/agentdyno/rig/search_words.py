@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from agentdyno.analysis.capacity import arrivals_needed
 from agentdyno.contract.capacity import SearchPlan
 from agentdyno.contract.objective import parse_objective
-from agentdyno.contract.quantities import parse_duration_s, parse_percent, parse_rate_rps
-from agentdyno.rig.options import OptionError
+from agentdyno.contract.quantities import parse_percent, parse_rate_rps
+from agentdyno.rig.options import OptionError, seconds, whole
 
 CONFIRMATIONS, CONFIRMED_BY = 3, 2
 BEYOND = (1.25, 1.5, 2.0)
@@ -33,8 +33,8 @@ def read_plan(first_rate: float, words: SearchWords) -> SearchPlan:
     """Check the search's options. Raises OptionError, or ObjectiveError, with a sentence."""
     objective = parse_objective(words.slo)
     max_rate = _rate("MAX_RATE", words.max_rate)
-    least_s = _seconds("STEP", words.step)
-    most_s = _seconds("MAX_STEP", words.max_step)
+    least_s = seconds("STEP", words.step, _MAX_STEP_S)
+    most_s = seconds("MAX_STEP", words.max_step, _MAX_STEP_S)
     if most_s < least_s:
         raise OptionError(f"MAX_STEP is {most_s:g} s, which is less than STEP, {least_s:g} s.")
     needed = arrivals_needed(objective)
@@ -50,7 +50,7 @@ def read_plan(first_rate: float, words: SearchWords) -> SearchPlan:
         first_rate=min(max_rate, max(first_rate, least_rate)),
         least_rate=least_rate,
         max_rate=max_rate,
-        max_steps=_whole("MAX_STEPS", words.max_steps, 6, 1000),
+        max_steps=whole("MAX_STEPS", words.max_steps, 6, 1000),
         resolution=_resolution(words.resolution),
         confirmations=CONFIRMATIONS,
         confirmed_by=CONFIRMED_BY,
@@ -78,19 +78,3 @@ def _rate(name: str, text: str) -> float:
         return parse_rate_rps(text)
     except ValueError as error:
         raise OptionError(f"{name}: {error}") from error
-
-
-def _seconds(name: str, text: str) -> float:
-    try:
-        seconds = parse_duration_s(text)
-    except ValueError as error:
-        raise OptionError(f"{name}: {error}") from error
-    if seconds > _MAX_STEP_S:
-        raise OptionError(f"{name}={text!r} is longer than an hour, which is the most.")
-    return seconds
-
-
-def _whole(name: str, text: str, least: int, most: int) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 10 and least <= int(text) <= most):
-        raise OptionError(f"{name}={text[:40]!r} is not a whole number from {least} to {most}.")
-    return int(text)

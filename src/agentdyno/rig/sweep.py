@@ -25,11 +25,11 @@ from agentdyno.record.sampler import Sampler
 from agentdyno.report.sweep_table import print_sweep, tier_line
 from agentdyno.rig import cores
 from agentdyno.rig.building import ensure, say
-from agentdyno.rig.driven_host import DrivenHost
+from agentdyno.rig.driven_host import DrivenHost, failure_reason
 from agentdyno.rig.environments import ROOT, adapter_environment
 from agentdyno.rig.frameworks import resolve
 from agentdyno.rig.interruption import Interrupted, Interruption
-from agentdyno.rig.options import BenchOptions, OptionError, Words, read
+from agentdyno.rig.options import BenchOptions, OptionError, Words, read, whole
 from agentdyno.rig.preparation import first_manifest
 from agentdyno.rig.processes import ChildFailed, Children, fetch
 from agentdyno.rig.servers import WrongAnswer, streams
@@ -58,13 +58,12 @@ def sweep(words: Words, concurrency: str, requests: str) -> ExitCode:
     """
     options = read(replace(words, traces="off"))
     tiers = read_tiers(concurrency)
-    if not (requests.isascii() and requests.isdigit() and 1 <= int(requests[:9]) <= _REQUESTS_MAX):
-        raise OptionError(f"REQUESTS={requests[:40]!r} is not a whole number from 1 to {_REQUESTS_MAX}.")
+    least = whole("REQUESTS", requests, 1, _REQUESTS_MAX)
     adapter, variant = resolve(options.framework)
     ensure(adapter_environment(adapter.path))
     with Interruption() as interruption:
         folder = RunFolder.create(options.out, variant.name)
-        result = _SweepRun(options, tiers, int(requests), adapter, variant, folder, interruption).run()
+        result = _SweepRun(options, tiers, least, adapter, variant, folder, interruption).run()
     terminal = sys.stdout.isatty()
     print_sweep(result, Console(file=sys.stdout, soft_wrap=not terminal, width=None if terminal else _WIDTH))
     sys.stdout.write(f"{folder.path}\n")
@@ -137,7 +136,7 @@ class _SweepRun:
         except WrongAnswer as error:
             self._note(Reason.NO_SUCCESS, str(error))
         except ChildFailed as error:
-            self._note(Reason.HOST_FAILED if error.role == "host" else Reason.RIG_FAILED, str(error))
+            self._note(failure_reason(error), str(error))
         except OSError as error:
             self._note(Reason.RIG_FAILED, f"The rig could not go on: {error}.")
         self._generators.stop(_GRACE_S)
