@@ -151,13 +151,15 @@ def test_work_for_clients_who_had_left_is_counted(tmp_path: Path) -> None:
     run = GoldenRun()
     for number in range(12):
         run.change(number, outcome=Outcome.TIMEOUT, status=None, reason="client_timeout", llm_calls=None)
+    for number in range(12, 15):  # these were told 504 by the host: they had not left
+        run.change(number, outcome=Outcome.TIMEOUT, status=504, reason="http_504", llm_calls=None)
     run.backend = None
-    answered = {"ok": 10 + 6500 - 7, "client_gone": 7}
-    calls = 40 + 4 * 6488 + 4 * 5 + 2 * 7
+    answered = {"ok": 10 + 6500 - 10, "client_gone": 7, "timeout": 3}
+    calls = 40 + 4 * 6485 + 4 * 5 + 2 * 7 + 3 * 3
     after = msgspec.structs.replace(facts().after, host_outcomes=answered, llm_calls=calls, llm_cancelled=7)
     found = judged(run, tmp_path, "p99<1s", facts(after=after)).aftermath
     assert (found.left, found.answered_in_vain) == (12, 5)
-    assert (found.llm_calls_in_vain, found.llm_calls_broken_off) == (34, 7)
+    assert (found.llm_calls_in_vain, found.llm_calls_broken_off) == (43, 7)
 
 
 def test_a_host_that_still_worked_is_drained_when_a_look_says_so(tmp_path: Path) -> None:

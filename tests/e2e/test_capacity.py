@@ -22,7 +22,7 @@ pytestmark = pytest.mark.e2e
 KNOWN_RPS = 20.0
 SEARCH = (str(PROGRAM), "capacity")
 MOCK = ("--seats", "2", "--ttft", "25", "--slo", "p95<600ms,errors<1%", "--step", "5s", "--resolution", "20%")
-FROM_15 = (*MOCK, "--rate", "15", "--max-rate", "60")
+FROM_15 = (*MOCK, "--rate", "15", "--max-rate", "60", "--max-steps", "22")
 
 
 @pytest.fixture(scope="module")
