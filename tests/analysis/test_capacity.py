@@ -25,7 +25,7 @@ from agentdyno.contract.run import Outcome, Reason
 from agentdyno.contract.scenario import Workload
 from agentdyno.contract.summary import Framework, Latency
 from tests.analysis.test_search import plan as search_plan
-from tests.golden.run import END, MS, T0, GoldenRun, S
+from tests.golden.run import END, HOST, MS, T0, GoldenRun, S
 
 IDLE = tuple(ProbeAnswer(0, 4.0) for _ in range(15))
 
@@ -244,3 +244,19 @@ def test_the_curve_of_a_campaign_has_one_point_a_rate() -> None:
         LoadStep(rate=10.0, goodput_rps=6.0, p50_ms=1.0, p99_ms=7.0, met=True),
         LoadStep(rate=20.0, goodput_rps=19.0, p50_ms=1.0, p99_ms=None, met=False),
     )
+
+
+def test_a_step_beside_other_programs_is_noisy(tmp_path: Path) -> None:
+    run = GoldenRun()
+    assert run.samples is not None
+    waiting = [
+        msgspec.structs.replace(
+            sample,
+            reading=msgspec.structs.replace(sample.reading, run_queue_wait_s=0.1 * (sample.monotonic_ns - T0) / S + 1),
+        )
+        for sample in run.samples
+        if sample.pid == HOST
+    ]
+    run.samples = waiting
+    assert judged(run, tmp_path, "p99<60ms").noisy
+    assert not judged(GoldenRun(), tmp_path, "p99<60ms").noisy

@@ -84,8 +84,15 @@ def test_always_met_is_a_lower_bound_and_nothing_more() -> None:
 def test_never_met_is_said_once_the_lowest_rate_is_tried() -> None:
     found, steps = run(knee(0))
     assert (found.found, found.met_nowhere, found.complete) == (None, True, True)
-    assert min(trial.rate for trial, _ in steps) == 1.0
+    assert [trial.rate for trial, _ in steps][-2:] == [1.0, 1.0]  # the last word has been heard twice
     assert "not met at 1/s" in found.sentence
+
+
+def test_a_hiccup_at_the_lowest_rate_is_not_the_end() -> None:
+    found, steps = run(lambda trial, number: Answer.NOT_MET if number == 0 else knee(30)(trial, number), first_rate=1.0)
+    assert steps[1] == (Trial(StepKind.ABOVE, 1.0), Answer.MET)
+    assert found.found is not None
+    assert 30 / 1.06 <= found.found <= 30
 
 
 def test_what_cannot_be_told_at_the_lowest_rate_is_not_called_a_failure() -> None:

@@ -91,8 +91,19 @@ def read_result(folder: Path) -> CapacityResult:
         steps=tuple(steps),
         confirmation=None if found.found is None else _confirmation(plan, steps, found.found),
         overload_step=max(bound, key=lambda step: step.rate).number if bound else None,
+        warning=_warning(steps),
         findings=tuple(manifest.findings),
         files=_hashes(folder),
+    )
+
+
+def _warning(steps: list[StepResult]) -> str | None:
+    noisy = sum(step.noisy for step in steps)
+    if not noisy:
+        return None
+    return (
+        f"In {noisy} of {len(steps)} steps the host waited for its own core, on which other programs ran: "
+        "a quiet machine has another, higher capacity."
     )
 
 
@@ -141,6 +152,7 @@ def judge(path: Path, plan: SearchPlan) -> StepResult:
         trend=steady,
         aftermath=_aftermath(facts, data),
         reasons=reasons,
+        noisy=any(note.code is Reason.NOISY for note in summary.verdict.notes),
     )
 
 

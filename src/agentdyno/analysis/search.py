@@ -139,7 +139,7 @@ class Search:
             return Trial(StepKind.RAMP, min(plan.max_rate, tidy(low * RAMP_FACTOR)))
         if low is None:
             if self._at_the_bottom():
-                return None
+                return None if high in self._checked else Trial(StepKind.ABOVE, high)
             return Trial(StepKind.RAMP, max(plan.least_rate, tidy(high / RAMP_FACTOR)))
         middle = tidy(math.sqrt(low * high))
         if high / low > 1 + plan.resolution and low < middle < high:

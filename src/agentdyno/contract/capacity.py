@@ -18,8 +18,8 @@ from agentdyno.contract.summary import Framework, Latency
 
 
 class StepKind(StrEnum):
-    """Why a rate was tried: the way up (or down), halving the gap, the lowest failure again, the result again, and the
-    rates above it.
+    """Why a rate was tried: the way up (or down), halving the gap, the failure above the knee again, the result again,
+    and the rates beyond it.
     """
 
     RAMP = "ramp"
@@ -140,7 +140,9 @@ class Aftermath(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One step. goodput_rps: verified answers that finished within the window, per second of it."""
+    """One step. goodput_rps: verified answers that finished within the window, per second of it. noisy: the host had to
+    wait for its own core, which something outside the search took.
+    """
 
     number: int
     kind: StepKind
@@ -160,6 +162,7 @@ class StepResult(msgspec.Struct, frozen=True, kw_only=True):
     trend: Trend
     aftermath: Aftermath
     reasons: tuple[Finding, ...] = ()
+    noisy: bool = False
 
 
 class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,7 +182,8 @@ class CapacityResult(msgspec.Struct, frozen=True, kw_only=True):
 
     at_least_rps: a confirmed rate that is only a lower bound, where MAX_RATE or the generator ended the search.
     environment_sha256: of the lock the framework's environment was built from. complete: the search came to its own
-    end. overload_step: the step furthest beyond the capacity, for its aftermath. files: SHA-256 of each raw file, by
+    end. overload_step: the step furthest beyond the capacity, for its aftermath. warning: a sentence, when steps were
+    noisy: then a quiet machine has another capacity. files: SHA-256 of each raw file, by
     its path within the folder.
     """
 
@@ -196,6 +200,7 @@ class CapacityResult(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[StepResult, ...]
     confirmation: Confirmation | None
     overload_step: int | None
+    warning: str | None = None
     findings: tuple[Finding, ...] = ()
     files: dict[str, str] = {}
 

@@ -38,6 +38,8 @@ def print_capacity(result: CapacityResult, console: Console) -> None:
     else:
         console.print(Text.assemble("Capacity: ", ("none found", "bold red")))
     console.print(Text(result.reason))
+    if result.warning is not None:
+        console.print(Text(result.warning))
     for step in result.steps:
         if step.number == result.overload_step:
             console.print(Text(after_overload(step)))
