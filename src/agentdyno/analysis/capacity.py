@@ -77,7 +77,7 @@ def read_result(folder: Path) -> CapacityResult:
     search = replay(plan, steps, folder)
     found = search.conclusion()
     ended = " ".join(finding.message for finding in manifest.findings)
-    bound = [step for step in steps if step.kind is StepKind.BEYOND and step.answer is not Answer.INVALID]
+    over = [step for step in steps if step.answer is Answer.NOT_MET and step.rate > (found.found or 0.0)]
     return CapacityResult(
         framework=manifest.framework,
         environment_sha256=manifest.environment.get("lock_sha256"),
@@ -90,7 +90,7 @@ def read_result(folder: Path) -> CapacityResult:
         reason=f"{ended} {found.sentence}".strip(),
         steps=tuple(steps),
         confirmation=None if found.found is None else _confirmation(plan, steps, found.found),
-        overload_step=max(bound, key=lambda step: step.rate).number if bound else None,
+        overload_step=max(over, key=lambda step: step.rate).number if over else None,
         warning=_warning(steps),
         findings=tuple(manifest.findings),
         files=_hashes(folder),

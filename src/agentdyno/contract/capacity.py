@@ -182,7 +182,7 @@ class CapacityResult(msgspec.Struct, frozen=True, kw_only=True):
 
     at_least_rps: a confirmed rate that is only a lower bound, where MAX_RATE or the generator ended the search.
     environment_sha256: of the lock the framework's environment was built from. complete: the search came to its own
-    end. overload_step: the step furthest beyond the capacity, for its aftermath. warning: a sentence, when steps were
+    end. overload_step: the valid step furthest beyond it, for its aftermath. warning: a sentence, when steps were
     noisy: then a quiet machine has another capacity. files: SHA-256 of each raw file, by
     its path within the folder.
     """
