@@ -97,7 +97,6 @@ class DrivenHost:
             log = self._folder.log("backend")
             self._backend = start_backend(self._options, self._cores.rest, log, self._backends)
         self._host = start_host(
-            environment.python,
             self._adapter,
             self._variant,
             self._options,
@@ -109,7 +108,7 @@ class DrivenHost:
         )
         self.number += 1
         for _ in range(_WARM_PROBES):
-            first_answer(self._host.url, self._options, self.key)
+            first_answer(self._host, self._options, self.key)
         self.idle = tuple(self.probe() for _ in range(IDLE_PROBES))
         return self._host.cold_start_ms
 
@@ -129,7 +128,7 @@ class DrivenHost:
         """One request by itself."""
         began_ns = time.monotonic_ns()
         try:
-            return ProbeAnswer(began_ns, first_answer(self.host.url, self._options, self.key))
+            return ProbeAnswer(began_ns, first_answer(self.host, self._options, self.key))
         except WrongAnswer:
             return ProbeAnswer(began_ns, None)
 
