@@ -11,7 +11,7 @@ bench_OPTIONS := $(BENCH_OPTIONS)
 soak_OPTIONS := $(BENCH_OPTIONS)
 profile_OPTIONS := $(BENCH_OPTIONS) INTERVAL PLAIN
 cold_OPTIONS := RUNS OUT READY_TIMEOUT
-compare_OPTIONS := $(BENCH_OPTIONS) ROUNDS TIME STEADY_RATE NULL HEAP RESUME
+compare_OPTIONS := $(BENCH_OPTIONS) ROUNDS TIME STEADY_RATE NULL HEAP CURVES RESUME
 SUBJECT_OPTIONS := TIMEOUT OUT ADMISSION SCENARIO SEED BACKEND MODEL READY_TIMEOUT TTFT TPS TOKENS SEATS TOOL_LATENCY
 capacity_OPTIONS := SLO RATE MAX_RATE MAX_STEPS STEP MAX_STEP RESOLUTION WORKERS MAX_IN_FLIGHT $(SUBJECT_OPTIONS)
 sweep_OPTIONS := CONCURRENCY REQUESTS $(SUBJECT_OPTIONS)
@@ -77,7 +77,7 @@ help:
 #:   TTFT TPS TOKENS SEATS TOOL_LATENCY   see agentdyno bench --help
 #:   INTERVAL=30s PLAIN=30s   of profile: between heap snapshots; without the profiler first, or off
 #:   RUNS=5               of cold
-#:   ROUNDS=5 TIME STEADY_RATE NULL=on HEAP=on RESUME   of compare: see agentdyno compare --help
+#:   ROUNDS=5 TIME STEADY_RATE NULL=on HEAP=on CURVES=off RESUME   of compare: see agentdyno compare --help
 #:   SLO="p99<2s,errors<0.1%" RATE=10 MAX_RATE=1000 MAX_STEPS=40   of capacity: the objective, where to begin and to end
 #:   STEP=10s MAX_STEP=60s RESOLUTION=5%   of capacity: a step's time at least and at most, how near to the knee
 #:   CONCURRENCY=1,10,20,50,100 REQUESTS=100   of sweep: the tiers, and the least number of requests in each

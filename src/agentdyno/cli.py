@@ -275,6 +275,7 @@ def compare_frameworks(
     steady_rate: Annotated[str | None, _option("The rate that all hold. Default: found by a probe.")] = None,
     null: Annotated[str, _option("off: without the control a second time, which must show no difference.")] = "on",
     heap: Annotated[str, _option("off: without a heap profile of each framework after the rounds.")] = "on",
+    curves: Annotated[str, _option("on: a capacity search of each too, minutes each, for its curve.")] = "off",
     resume: Annotated[Path | None, _option("A campaign's folder, to measure what is left of it.")] = None,
     **words: str | None,
 ) -> int:
@@ -293,6 +294,7 @@ def compare_frameworks(
         steady_rate=steady_rate,
         null=null,
         heap=heap,
+        curves=curves,
         resume=resume,
         bench=Words(framework="", **words),
     )

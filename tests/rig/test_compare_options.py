@@ -29,6 +29,7 @@ PLAN = LoadPlan(
         (["bare", "--time", "1h", "--duration", "10s"], "leave DURATION out"),
         (["bare", "--steady-rate", "0"], "STEADY_RATE"),
         (["bare", "--null", "yes"], "NULL='yes' is neither on nor off"),
+        (["bare", "--curves", "x"], "CURVES='x' is neither on nor off"),
         (["bare", "--heap", "1"], "HEAP='1' is neither on nor off"),
         (["bare", "--rate", "-1"], "RATE"),
         (["bare", "--resume", "x"], "leave the other options out"),

@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from agentdyno.analysis.campaign_runs import recomputed
+from agentdyno.analysis.capacity import read_result
 from agentdyno.analysis.heap import HeapTop, Site
 from agentdyno.analysis.run_data import DataError
 from agentdyno.contract.campaign import NULL_MARK, Campaign, Entry
+from agentdyno.contract.capacity import load_steps
 from agentdyno.contract.comparison import EntryFacts, HeapRow, LoadStep
 from agentdyno.record.campaign_folder import CampaignFolder
 from agentdyno.record.heap_folder import HEAP_FOLDER
@@ -29,7 +31,7 @@ def entry_facts(folder: CampaignFolder, campaign: Campaign, entry: Entry, senten
         control=entry.label == campaign.entries[0].label,
         null=NULL_MARK in entry.label,
         capacity_rps=_capacity_rps(folder, campaign, entry),
-        steps=capacity_steps(folder, entry.label),
+        steps=capacity_steps(folder, campaign.searches.get(entry.label)),
         heap_bytes=None if top is None else _rows(top.by_inuse_bytes, lambda site: site.inuse_bytes),
         heap_objects=None if top is None else _rows(top.by_alloc_objects, lambda site: site.alloc_objects),
         heap_growth=None if top is None else _rows(top.by_growth_bytes, lambda site: site.growth_bytes),
@@ -46,9 +48,9 @@ def _capacity_rps(folder: CampaignFolder, campaign: Campaign, entry: Entry) -> f
     return max((rps for rps in held if rps), default=None)
 
 
-def capacity_steps(folder: CampaignFolder, label: str) -> tuple[LoadStep, ...]:
-    """The curve of the entry's capacity search, where the campaign has one. (None has yet.)"""
-    return ()
+def capacity_steps(folder: CampaignFolder, search: str | None) -> tuple[LoadStep, ...]:
+    """The curve of an entry's capacity search, from the raw files of its steps; empty where there was none."""
+    return () if search is None else load_steps(read_result(folder.run(search)))
 
 
 def _heap_top(folder: CampaignFolder, run_id: str | None) -> HeapTop | None:

@@ -87,6 +87,7 @@ class Campaign(msgspec.Struct, kw_only=True):
     one adapter twice; None when the null test was switched off. commit: of this program; sources_sha256: of what it
     consists of, so that a resumed campaign is measured by the same code. backend_url None: the scripted mock.
     heap_runs: by label, the run whose heap was sampled after the rounds; it is never a timed one.
+    searches: by label, the folder of its capacity search, where CURVES=on asked for one.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -105,6 +106,7 @@ class Campaign(msgspec.Struct, kw_only=True):
     traces: str
     steady_rps: float | None = None
     heap: bool = True
+    curves: bool = False
     admission: int | None
     backend_url: str | None = None
     model: str
@@ -117,4 +119,5 @@ class Campaign(msgspec.Struct, kw_only=True):
     plans: dict[LoadName, LoadPlan] = {}
     runs: list[PlannedRun] = []
     heap_runs: dict[str, str] = {}
+    searches: dict[str, str] = {}
     notes: list[str] = []

@@ -21,20 +21,27 @@ from agentdyno.rig.campaign_plan import (
     PROBE_ADMISSION,
     PROBE_S,
     PROBE_WARMUP_S,
+    STEADY_SHARE,
     draw,
     steady_rate,
     variant_of,
 )
+from agentdyno.rig.capacity import CapacitySearch
 from agentdyno.rig.environments import adapter_environment, profiler_environment
 from agentdyno.rig.frameworks import resolve
 from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.options import BenchOptions, api_key, trace_every
 from agentdyno.rig.profile import framework_packages, write_reports
 from agentdyno.rig.run import Run
+from agentdyno.rig.search_words import SearchWords, read_plan
 from agentdyno.rig.snapshots import HeapProfiling
 
 # Reasons that lie with the rig or the machine and not with what is measured: such a run may be measured once more.
 SPOILT = frozenset({Reason.GENERATOR_LATE, Reason.GENERATOR_CPU, Reason.GENERATOR_DIED, Reason.RIG_FAILED})
+# Steps long enough to tell p95, few enough for a campaign to end.
+CURVE_WORDS = SearchWords(
+    slo="p95<2s,errors<1%", max_rate="1000", max_steps="14", step="8s", max_step="30s", resolution="25%"
+)
 _PROBE_AGAIN = 2.0
 _HEAP_INTERVAL_S = 10.0
 _OTHERS_S = 7.0  # of a run, beside its load: for the remaining time, which is only shown
@@ -61,6 +68,8 @@ class CampaignRunner:
             self._rounds()
             if campaign.heap:
                 self._heaps()
+            if campaign.curves:
+                self._curves()
             campaign.status = CampaignStatus.FINISHED
             campaign.finished_utc = datetime.now(UTC).isoformat(timespec="seconds")
         except KeyboardInterrupt:
@@ -188,6 +197,28 @@ class CampaignRunner:
             _, run_id = self._one(options, entry.label, heap=profiling)
             write_reports(self._folder.run(run_id), entry.variant, packages)
             campaign.heap_runs[entry.label] = run_id
+            self._folder.write(campaign)
+
+    # capacity searches
+
+    def _curves(self) -> None:
+        """A search for what each holds, whose steps make its curve of latency against rate."""
+        campaign = self._campaign
+        for entry in campaign.entries:
+            if entry.label != entry.variant or entry.label in campaign.searches:
+                continue
+            held = max((probe.capacity_rps or 0.0 for probe in self._probes_of(entry.label)), default=0.0)
+            plan = msgspec.structs.replace(campaign.asked, trace_every=0)
+            search = read_plan(held * STEADY_SHARE or campaign.plans[LoadName.STEADY].rate, CURVE_WORDS)
+            say(f"curve: {entry.label}, a search for what it holds ({CURVE_WORDS.slo})")
+            adapter, variant = resolve(entry.variant)
+            with Interruption() as interruption:
+                folder = RunFolder.create(self._folder.runs, entry.label)
+                options = self._options(entry.label, plan, "curve")
+                CapacitySearch(options, search, adapter, variant, folder, interruption).run()
+            if interruption.asked:
+                raise KeyboardInterrupt
+            campaign.searches[entry.label] = folder.run_id
             self._folder.write(campaign)
 
     # one run

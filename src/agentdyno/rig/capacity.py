@@ -63,7 +63,7 @@ def capacity(words: Words, search: SearchWords) -> ExitCode:
     ensure(adapter_environment(adapter.path))
     with Interruption() as interruption:
         folder = RunFolder.create(options.out, variant.name)
-        result = _CapacityRun(options, plan, adapter, variant, folder, interruption).run()
+        result = CapacitySearch(options, plan, adapter, variant, folder, interruption).run()
     print_capacity(result, _console())
     sys.stdout.write(f"{folder.path}\n")
     return ExitCode.INTERRUPTED if interruption.asked else exit_code(result)
@@ -86,7 +86,7 @@ def exit_code(result: CapacityResult) -> ExitCode:
     return ExitCode.INVALID_RUN if found is None else ExitCode.VALID
 
 
-class _CapacityRun:
+class CapacitySearch:
     """One search, from an empty folder to its result. Use once.
 
     All steps of the search go to one host process, because recovery from overload is part of the question and a

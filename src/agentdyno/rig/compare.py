@@ -55,6 +55,7 @@ class CampaignWords:
     steady_rate: str | None = None
     null: str = "on"
     heap: str = "on"
+    curves: str = "off"
     resume: Path | None = None
     bench: Words
 
@@ -110,7 +111,7 @@ def _begun(words: CampaignWords) -> tuple[CampaignFolder, Campaign]:
     options = read(bench)
     refuse_native_spans(options, "compare")
     times = _times(words, options.plan, len(labels))
-    heap = _switch("HEAP", words.heap)
+    heap, curves = _switch("HEAP", words.heap), _switch("CURVES", words.curves)
     steady_rps = None if words.steady_rate is None else _rate(words.steady_rate)
     entries = [entry(label) for label in labels]
     folder = CampaignFolder.create(options.out)
@@ -128,6 +129,7 @@ def _begun(words: CampaignWords) -> tuple[CampaignFolder, Campaign]:
         traces=traces,
         steady_rps=steady_rps,
         heap=heap,
+        curves=curves,
         admission=options.admission,
         backend_url=options.backend_url,
         model=options.model,
