@@ -12,7 +12,7 @@ from tests.host.serving import make_host, serving
 
 
 def samples(metrics: HostMetrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    families = text_string_to_metric_families(metrics.render().decode())
+    families = text_string_to_metric_families(metrics.render()[0].decode())
     return {(s.name, frozenset(s.labels.items())): s.value for f in families for s in f.samples}
 
 
@@ -23,8 +23,8 @@ def value(metrics: HostMetrics, name: str, **labels: str) -> float:
 @pytest.mark.parametrize("outcome", ["ok", "error", "timeout", "client_gone"])
 def test_an_admitted_request_counts_and_has_a_duration(outcome):
     metrics = HostMetrics("bare")
-    metrics.count(outcome, 0.25)
-    metrics.count(outcome, 0.0005)
+    metrics.count(outcome, 250_000_000)
+    metrics.count(outcome, 500_000)
     assert value(metrics, "agentdyno_requests_total", outcome=outcome) == 2
     assert value(metrics, "agentdyno_request_duration_seconds_count", outcome=outcome) == 2
     assert value(metrics, "agentdyno_request_duration_seconds_sum", outcome=outcome) == pytest.approx(0.2505)
@@ -50,7 +50,7 @@ def test_every_outcome_is_there_at_zero_from_the_start():
 
 def test_two_hosts_of_one_process_do_not_share_their_counts():
     one, other = HostMetrics("bare"), HostMetrics("bare")
-    one.count("ok", 1.0)
+    one.count("ok", 1_000_000_000)
     assert value(other, "agentdyno_requests_total", outcome="ok") == 0
 
 
@@ -81,6 +81,6 @@ async def test_what_the_probes_saw_is_on_the_metrics():
 
 
 def test_a_host_that_has_not_started_has_no_count_of_tasks():
-    text = make_host(Plain()).metrics.render().decode()
+    text = make_host(Plain()).metrics.render()[0].decode()
     assert "agentdyno_tasks{" not in text
     assert 'agentdyno_loop_lag_seconds_count{framework="bare"} 0.0' in text
