@@ -83,4 +83,4 @@ async def test_what_the_probes_saw_is_on_the_metrics():
 def test_a_host_that_has_not_started_has_no_count_of_tasks():
     text = make_host(Plain()).metrics.render()[0].decode()
     assert "agentdyno_tasks{" not in text
-    assert 'agentdyno_loop_lag_seconds_count{framework="bare"} 0.0' in text
+    assert 'agentdyno_loop_lag_seconds_count{framework="bare"} 0\n' in text
