@@ -126,6 +126,7 @@ def bench_framework(
     tool_latency: Annotated[str | None, _option("ms: 20, or order_status=20,resolution=exp:50. Default 0.")] = None,
     traces: Annotated[str | None, _option("all (default), off, or at most so many a second: 20/s.")] = None,
     idle_wait: Annotated[str | None, _option("After the load: what memory does it give back? Default 0s.")] = None,
+    observe: Annotated[str | None, _option("1: tell the Prometheus of `make dashboards`; or off (default).")] = None,
 ) -> int:
     """Measure one framework; the run folder's path is the last line on stdout."""
     from agentdyno.rig.bench import bench

@@ -30,6 +30,7 @@ from agentdyno.rig.collect import ask_backend, ask_host, export_clients, keep_re
 from agentdyno.rig.environments import ROOT, adapter_environment, check
 from agentdyno.rig.interruption import Interrupted, Interruption
 from agentdyno.rig.load import start_load
+from agentdyno.rig.observation import Observation, export_to_collector
 from agentdyno.rig.options import BenchOptions
 from agentdyno.rig.preparation import first_manifest
 from agentdyno.rig.processes import Child, ChildFailed, Children
@@ -128,6 +129,8 @@ class Run:
         self.folder.write_json("manifest.json", manifest)
         self._refuse_changed_environment()
         cores.stay_on(self._cores.rest)
+        if options.observe is not None:
+            export_to_collector()
         manifest.calibration["before"] = cores.calibrate(self._cores.host)
         with self._timed("start"):
             spans = self._start_recorder() if options.plan.trace_every else None
@@ -181,9 +184,27 @@ class Run:
         self._sampler.start()
 
     def _follow_load(self, host: Host) -> None:
+        with self._observed(host) as observation:
+            self._watch_load(host, observation.load_port)
+        self._rest()
+
+    def _observed(self, host: Host) -> Observation:
+        observation = Observation(self._manifest, self.folder.raw, self._options.observe, self._sampler.latest)
+        observation.add("host", host.url)
+        observation.add("backend", self._backend.url if self._backend is not None else None)
+        return observation
+
+    def _watch_load(self, host: Host, metrics_port: int) -> None:
         plan = self._options.plan
         load = start_load(
-            plan, host.url, self.folder.raw, self._key, self._cores.rest, self.folder.log, self._generators
+            plan,
+            host.url,
+            self.folder.raw,
+            self._key,
+            self._cores.rest,
+            self.folder.log,
+            self._generators,
+            metrics_port=metrics_port,
         )
         for child in load:
             self._sampler.watch("generator", child.pid)
@@ -205,7 +226,6 @@ class Run:
         self._check_load(load[0])
         if self._snapshots is not None:
             self._snapshots.end(host.url)
-        self._rest()
 
     def _rest(self) -> None:
         """What the host holds once all is answered, and after a while in which nothing is asked of it."""

@@ -22,6 +22,7 @@ from agentdyno.rig.environments import adapter_environment
 from agentdyno.rig.frameworks import resolve
 from agentdyno.rig.interruption import Interrupted, Interruption
 from agentdyno.rig.load import start_load
+from agentdyno.rig.observation import Observation
 from agentdyno.rig.options import BenchOptions, Words, read
 from agentdyno.rig.preparation import first_manifest
 from agentdyno.rig.processes import ChildFailed, Children
@@ -128,7 +129,9 @@ class _SoakRun:
         try:
             try:
                 self._interruption.listen()
-                self._follow(self._start())
+                host = self._start()
+                with self._observed(host) as observation:
+                    self._follow(host, observation.load_port)
             finally:
                 self._interruption.end()
             manifest.status = Status.FINISHED
@@ -163,23 +166,37 @@ class _SoakRun:
         first_answer(host.url, options, self._key)
         return host
 
-    def _follow(self, host: Host) -> None:
+    def _observed(self, host: Host) -> Observation:
+        observation = Observation(self._manifest, self._folder.raw, self._options.observe)
+        observation.add("host", host.url)
+        return observation
+
+    def _follow(self, host: Host, metrics_port: int) -> None:
         plan = self._options.plan
         for number in range(self._count + 1):
             seconds = self._result.segment_s if number else max(plan.warmup_s, 1.0)
             one = msgspec.structs.replace(
                 plan, warmup_s=0.0, cooldown_s=0.0, duration_s=seconds, seed=plan.seed + number, trace_every=0
             )
-            segment = self._segment(host, one, number)
+            segment = self._segment(host, one, number, metrics_port)
             self._result.segments.append(segment)
             self._folder.write_json("soak.json", self._result)
             held = "not readable" if segment.rss_bytes is None else f"{segment.rss_bytes / 1e6:.1f} MB"
             say(f"{self._variant.name}: {number}/{self._count}  ok {segment.ok} of {segment.arrivals}  RSS {held}")
 
-    def _segment(self, host: Host, plan: LoadPlan, number: int) -> Segment:
+    def _segment(self, host: Host, plan: LoadPlan, number: int, metrics_port: int) -> Segment:
         records = self._folder.raw / f"{number:04}"
         records.mkdir()
-        load = start_load(plan, host.url, records, self._key, self._cores.rest, self._folder.log, self._generators)
+        load = start_load(
+            plan,
+            host.url,
+            records,
+            self._key,
+            self._cores.rest,
+            self._folder.log,
+            self._generators,
+            metrics_port=metrics_port,
+        )
         deadline = time.monotonic() + _LOAD_START_S + plan.duration_s + plan.timeout_s
         while load[0].exit_code() is None:
             self._interruption.check()

@@ -1,0 +1,193 @@
+"""Watching a run from outside: the rig's own metrics, and word of all of a run's metrics to whoever looks.
+
+Every run tells `agentdyno top` of itself in its folder. With OBSERVE it also tells a Prometheus, which reads the
+files of one folder for its targets.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from agentdyno.record.export import ENDPOINT_VARIABLES
+from agentdyno.record.live import LiveRun, alive, tell, write_whole
+from agentdyno.record.manifest import Manifest
+from agentdyno.record.sampler import Sample
+from agentdyno.rig.building import say
+from agentdyno.rig.processes import free_port
+
+COLLECTOR = ("127.0.0.1", 4318)  # otel/collector.yaml's OTLP over HTTP
+_CONNECT_S = 0.2
+_PID_LABEL = "__rig_pid"  # Prometheus drops what begins with two underscores
+_GAUGES = {
+    "agentdyno_process_resident_memory_bytes": ("rss_bytes", "Resident size, by role, summed over its processes."),
+    "agentdyno_process_proportional_memory_bytes": (
+        "pss_bytes",
+        "PSS of the host's processes, looked at once a second.",
+    ),
+    "agentdyno_process_threads": ("threads", "Threads, by role."),
+}
+
+_Family = TypeVar("_Family", CounterMetricFamily, GaugeMetricFamily)
+
+
+class Observation:
+    """The metrics of one run, from when its host is ready. Enter it around the load; use once.
+
+    observe: the folder that Prometheus reads; None: nobody but `agentdyno top` is told. latest: the sampler's last
+    reading of each process, ended ones too.
+    """
+
+    def __init__(
+        self, manifest: Manifest, raw: Path, observe: Path | None, latest: Callable[[], Sequence[Sample]] = tuple
+    ) -> None:
+        self.load_port = free_port()
+        self._manifest = manifest
+        self._raw = raw
+        self._told = None if observe is None else observe / f"{manifest.run_id}.json"
+        self._registry = CollectorRegistry()
+        self._registry.register(RigMetrics(manifest, latest))
+        self._urls: dict[str, str] = {}
+
+    def add(self, role: str, url: str | None) -> None:
+        """Another role's metrics: the URL of its server, with or without a path; None: it has none."""
+        if url is not None:
+            parts = urlsplit(url)
+            self._urls[role] = f"{parts.scheme}://{parts.netloc}/metrics"
+
+    def __enter__(self) -> Observation:
+        """Serve and tell. Raises OSError."""
+        self._server, self._thread = start_http_server(0, addr="127.0.0.1", registry=self._registry)
+        self.add("rig", f"http://127.0.0.1:{self._server.server_port}")
+        self.add("load", f"http://127.0.0.1:{self.load_port}")
+        manifest = self._manifest
+        run = LiveRun(
+            run_id=manifest.run_id,
+            framework=manifest.framework.name,
+            scenario=manifest.plan.scenario,
+            pid=os.getpid(),
+            metrics=self._urls,
+        )
+        tell(self._raw, run)
+        if self._told is not None:
+            self._told.parent.mkdir(parents=True, exist_ok=True)
+            forget_the_dead(self._told.parent)
+            write_whole(self._told, json.dumps(targets(run), indent=1).encode())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Take the word back; Prometheus then knows that the series have ended."""
+        if self._told is not None:
+            self._told.unlink(missing_ok=True)
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class RigMetrics(Collector):
+    """Which run this is, and what the sampler last saw of its processes."""
+
+    def __init__(self, manifest: Manifest, latest: Callable[[], Sequence[Sample]]) -> None:
+        self._manifest = manifest
+        self._latest = latest
+        self._started_s = time.time()
+
+    def collect(self) -> Iterator[Metric]:
+        """Run info; CPU and memory by role."""
+        manifest = self._manifest
+        info = {
+            "run": manifest.run_id,
+            "framework": manifest.framework.name,
+            "framework_version": manifest.framework.version or "",
+            "approach": manifest.framework.approach,
+            "scenario": manifest.plan.scenario,
+            "backend": str(manifest.backend["kind"]),
+            "workload_hash": manifest.workload_hash,
+        }
+        yield InfoMetricFamily("agentdyno_run", "The run that this is.", value=info)
+        yield GaugeMetricFamily("agentdyno_run_start_time_seconds", "Unix time of its load.", value=self._started_s)
+        samples = self._latest()
+        last_look = max((sample.look for sample in samples), default=0)
+        yield _by_role(
+            CounterMetricFamily("agentdyno_process_cpu_seconds", "User and system, by role.", labels=("role",)),
+            samples,
+            lambda s: _sum(s.reading.cpu_user_s, s.reading.cpu_system_s),
+        )
+        yield _by_role(
+            CounterMetricFamily("agentdyno_process_run_queue_wait_seconds", "Ready, without a core.", labels=("role",)),
+            samples,
+            lambda s: s.reading.run_queue_wait_s,
+        )
+        # A process that has ended holds nothing any more; one that the last looks did not reach is given a second.
+        there = [sample for sample in samples if sample.look >= last_look - 4]
+        for name, (field, text) in _GAUGES.items():
+            yield _by_role(GaugeMetricFamily(name, text, labels=("role",)), there, partial(_read, field))
+
+
+def targets(run: LiveRun) -> list[dict[str, object]]:
+    """The run as Prometheus' file_sd reads it: a target for each role, with the labels that all its series get."""
+    found: list[dict[str, object]] = []
+    for role, url in sorted(run.metrics.items()):
+        parts = urlsplit(url)
+        labels = {
+            "run": run.run_id,
+            "framework": run.framework,
+            "scenario": run.scenario,
+            "role": role,
+            "__scheme__": parts.scheme,
+            _PID_LABEL: str(run.pid),
+        }
+        found.append({"targets": [parts.netloc], "labels": labels})
+    return found
+
+
+def forget_the_dead(folder: Path) -> None:
+    """Remove the word of runs whose rig was killed before it could."""
+    for file in folder.glob("*.json"):
+        with suppress(OSError, ValueError, LookupError):
+            if not alive(int(json.loads(file.read_bytes())[0]["labels"][_PID_LABEL])):
+                file.unlink(missing_ok=True)
+
+
+def export_to_collector() -> None:
+    """Let the run's spans also go to the collector of `make dashboards`, where it runs and nobody said otherwise."""
+    if any(os.environ.get(name) for name in ENDPOINT_VARIABLES):
+        return
+    with suppress(OSError), socket.create_connection(COLLECTOR, _CONNECT_S):
+        os.environ[ENDPOINT_VARIABLES[-1]] = f"http://{COLLECTOR[0]}:{COLLECTOR[1]}"
+        say("traces also go to the collector on this machine")
+
+
+def _by_role(family: _Family, samples: Sequence[Sample], value: Callable[[Sample], float | None]) -> _Family:
+    sums: dict[str, float] = {}
+    for sample in samples:
+        one = value(sample)
+        if one is not None:
+            sums[sample.role] = sums.get(sample.role, 0.0) + one
+    for role, total in sorted(sums.items()):
+        family.add_metric((role,), total)
+    return family
+
+
+def _read(field: str, sample: Sample) -> float | None:
+    value: float | None = getattr(sample.reading, field)
+    return value
+
+
+def _sum(*parts: float | None) -> float | None:
+    return None if None in parts else sum(part for part in parts if part is not None)
