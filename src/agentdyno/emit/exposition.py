@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry
@@ -67,11 +67,10 @@ class Histogram:
 
     def add(self, buckets: Buckets, **labels: str) -> None:
         """One more series; label values are plain words or names that the rig has checked."""
-        shown = ",".join(f'{key}="{_escaped(value)}"' for key, value in labels.items())
-        comma = "," if shown else ""
         bounds = [*(str(bound) for bound in buckets.bounds_s), "+Inf"]
-        heads = [f'{self._name}_bucket{{{shown}{comma}le="{bound}"}} ' for bound in bounds]
-        self._series.append((buckets, heads, f"{self._name}_sum{{{shown}}} ", f"{self._name}_count{{{shown}}} "))
+        heads = [f"{self._name}_bucket{_braced({**labels, 'le': bound})} " for bound in bounds]
+        shown = _braced(labels)
+        self._series.append((buckets, heads, f"{self._name}_sum{shown} ", f"{self._name}_count{shown} "))
 
     def render(self, *, exemplars: bool) -> str:
         """The lines; exemplars: allowed in OpenMetrics alone."""
@@ -98,6 +97,11 @@ def exposition(registry: CollectorRegistry, histograms: Iterable[Histogram], acc
 
 def _exemplar(trace_id: str, seconds: float, unix_s: float) -> str:
     return f' # {{trace_id="{trace_id}"}} {seconds} {unix_s:.3f}'
+
+
+def _braced(labels: Mapping[str, str]) -> str:
+    shown = ",".join(f'{key}="{_escaped(value)}"' for key, value in labels.items())
+    return f"{{{shown}}}" if shown else ""
 
 
 def _escaped(value: str) -> str:

@@ -53,7 +53,7 @@ class Sampler:
         self._roots = {**self._roots, pid: role}
 
     def latest(self, *, detailed: bool) -> list[Sample]:
-        """The last sample, or the last detailed one, of each process; also of those that have ended, whose CPU counts."""
+        """The last sample, or the last detailed one, of each process, ended ones too: their CPU still counts."""
         return list(self._latest[detailed].values())
 
     def start(self) -> None:

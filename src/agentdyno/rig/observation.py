@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry, start_http_server
@@ -33,33 +33,36 @@ COLLECTOR = ("127.0.0.1", 4318)  # otel/collector.yaml's OTLP over HTTP
 _CONNECT_S = 0.2
 _PID_LABEL = "__rig_pid"  # Prometheus drops what begins with two underscores
 _GAUGES = {
-    "agentdyno_process_resident_memory_bytes": ("rss_bytes", "Resident size, by role, summed over its processes."),
-    "agentdyno_process_proportional_memory_bytes": (
-        "pss_bytes",
-        "PSS of the host's processes, looked at once a second.",
-    ),
-    "agentdyno_process_threads": ("threads", "Threads, by role."),
+    "agentdyno_process_resident_memory_bytes": ("rss_bytes", False, "Resident size, summed over a role's processes."),
+    "agentdyno_process_proportional_memory_bytes": ("pss_bytes", True, "PSS of the host's processes."),
+    "agentdyno_process_threads": ("threads", False, "Threads, by role."),
 }
 
+_LOOKS_KEPT = 8
 _Family = TypeVar("_Family", CounterMetricFamily, GaugeMetricFamily)
+
+
+class Latest(Protocol):
+    """The sampler's last samples."""
+
+    def __call__(self, *, detailed: bool) -> Sequence[Sample]:
+        """See Sampler.latest."""
 
 
 class Observation:
     """The metrics of one run, from when its host is ready. Enter it around the load; use once.
 
     observe: the folder that Prometheus reads; None: nobody but `agentdyno top` is told. latest: the sampler's last
-    reading of each process, ended ones too.
+    samples of each process, ended ones too.
     """
 
-    def __init__(
-        self, manifest: Manifest, raw: Path, observe: Path | None, latest: Callable[[], Sequence[Sample]] = tuple
-    ) -> None:
+    def __init__(self, manifest: Manifest, raw: Path, observe: Path | None, latest: Latest | None = None) -> None:
         self.load_port = free_port()
         self._manifest = manifest
         self._raw = raw
         self._told = None if observe is None else observe / f"{manifest.run_id}.json"
         self._registry = CollectorRegistry()
-        self._registry.register(RigMetrics(manifest, latest))
+        self._registry.register(RigMetrics(manifest, latest or _nothing))
         self._urls: dict[str, str] = {}
 
     def add(self, role: str, url: str | None) -> None:
@@ -102,7 +105,7 @@ class Observation:
 class RigMetrics(Collector):
     """Which run this is, and what the sampler last saw of its processes."""
 
-    def __init__(self, manifest: Manifest, latest: Callable[[], Sequence[Sample]]) -> None:
+    def __init__(self, manifest: Manifest, latest: Latest) -> None:
         self._manifest = manifest
         self._latest = latest
         self._started_s = time.time()
@@ -121,8 +124,7 @@ class RigMetrics(Collector):
         }
         yield InfoMetricFamily("agentdyno_run", "The run that this is.", value=info)
         yield GaugeMetricFamily("agentdyno_run_start_time_seconds", "Unix time of its load.", value=self._started_s)
-        samples = self._latest()
-        last_look = max((sample.look for sample in samples), default=0)
+        samples = self._latest(detailed=False)
         yield _by_role(
             CounterMetricFamily("agentdyno_process_cpu_seconds", "User and system, by role.", labels=("role",)),
             samples,
@@ -133,9 +135,10 @@ class RigMetrics(Collector):
             samples,
             lambda s: s.reading.run_queue_wait_s,
         )
-        # A process that has ended holds nothing any more; one that the last looks did not reach is given a second.
-        there = [sample for sample in samples if sample.look >= last_look - 4]
-        for name, (field, text) in _GAUGES.items():
+        last_look = max((sample.look for sample in samples), default=0)
+        for name, (field, detailed, text) in _GAUGES.items():
+            # A process that has ended holds nothing any more; a detailed look comes only now and then.
+            there = [it for it in self._latest(detailed=detailed) if it.look >= last_look - _LOOKS_KEPT]
             yield _by_role(GaugeMetricFamily(name, text, labels=("role",)), there, partial(_read, field))
 
 
@@ -171,6 +174,11 @@ def export_to_collector() -> None:
     with suppress(OSError), socket.create_connection(COLLECTOR, _CONNECT_S):
         os.environ[ENDPOINT_VARIABLES[-1]] = f"http://{COLLECTOR[0]}:{COLLECTOR[1]}"
         say("traces also go to the collector on this machine")
+
+
+def _nothing(*, detailed: bool) -> Sequence[Sample]:
+    """Where there is no sampler."""
+    return ()
 
 
 def _by_role(family: _Family, samples: Sequence[Sample], value: Callable[[Sample], float | None]) -> _Family:
