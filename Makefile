@@ -15,7 +15,7 @@ compare_OPTIONS := $(BENCH_OPTIONS) ROUNDS TIME STEADY_RATE NULL HEAP RESUME
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup env list bench profile soak cold compare report site verify selfcheck new lock test lint format clean distclean
+.PHONY: help setup env list bench profile soak cold compare report site verify selfcheck top dashboards dashboards-json new lock test lint format clean distclean
 
 # Values reach recipes through the environment, unexpanded, so that no character in them is special to the shell.
 $(foreach name,$(sort FRAMEWORK FRAMEWORKS NAME OF RUNS ONLY $(profile_OPTIONS) $(compare_OPTIONS)),$(eval export MAKE_$(name) = $$(value $(name))))
@@ -116,6 +116,10 @@ verify: setup
 selfcheck: setup
 	@set -- $(if $(QUICK),--quick); [ -z "$$MAKE_ONLY" ] || set -- "$$@" "--only=$$MAKE_ONLY"; \
 	[ -z "$$MAKE_OUT" ] || set -- "$$@" "--out=$$MAKE_OUT"; exec $(AGENTDYNO) selfcheck "$$@"
+
+# The dashboards' JSON from their source, grafana/source/.
+dashboards-json: setup
+	@.venv/bin/python -m grafana.source
 
 new: setup
 	@[ -n "$$MAKE_NAME" ] || { echo "make new needs a name: make new NAME=my-framework" >&2; exit 2; }; \
