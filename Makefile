@@ -38,6 +38,8 @@ help:
 #:   site                 reports/index.html over the campaigns in reports/
 #:   verify FRAMEWORK=x   the conformance test against one adapter, in words
 #:   selfcheck            measure the rig itself (ONLY=load,truth for some of it, QUICK=1 for trying)
+#:   top                  the running bench, live
+#:   dashboards           Grafana, Prometheus, Tempo in containers; or the installed Prometheus alone
 #:   list                 the frameworks: version, approach, state of the environment
 #: Extend
 #:   new NAME=x           a new adapter folder that works as it is
@@ -48,6 +50,7 @@ help:
 #: Develop
 #:   test                 all tests (PYTEST_ARGS='-k schedule -x')
 #:   lint, format         ruff and mypy; ruff's formatter
+#:   dashboards-json      grafana/dashboards/ from its source
 #:   clean, distclean     remove runs and caches; also the environments
 #:
 #: Options of bench, and their defaults
@@ -116,6 +119,9 @@ verify: setup
 selfcheck: setup
 	@set -- $(if $(QUICK),--quick); [ -z "$$MAKE_ONLY" ] || set -- "$$@" "--only=$$MAKE_ONLY"; \
 	[ -z "$$MAKE_OUT" ] || set -- "$$@" "--out=$$MAKE_OUT"; exec $(AGENTDYNO) selfcheck "$$@"
+
+top dashboards: setup
+	@exec $(AGENTDYNO) $@
 
 # The dashboards' JSON from their source, grafana/source/.
 dashboards-json: setup
