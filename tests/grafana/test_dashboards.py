@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import yaml
+from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from agentdyno.rig.environments import ROOT
 from grafana.source.build import BOARDS, FOLDER, TAG, loaded, text_of
 from grafana.source.panel import CLUSTER_ONLY, VLLM_ONLY, Board
-from grafana_foundation_sdk.models.dashboard import Dashboard
 
 # Of Grafana's units, those that are base units or say what is counted.
 UNITS = {"s", "bytes", "percentunit", "reqps", "ops", "cps", "none", "string"}
