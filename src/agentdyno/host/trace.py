@@ -180,7 +180,7 @@ class RequestTrace:
         last = _REFLECT
         # One after the other, as nearly always: the sum is all there is to it, at a fifth of what `tile` costs.
         for mark_start_ns, mark_end_ns, phase in marks:
-            if mark_start_ns < at:
+            if mark_start_ns < at or mark_end_ns <= mark_start_ns:
                 return self._tiled(end_ns)
             took[_FRAMEWORK] += mark_start_ns - at
             took[phase] += mark_end_ns - mark_start_ns
