@@ -8,12 +8,15 @@ and counts of work. What a scrape takes is measured by itself and added to the p
 from __future__ import annotations
 
 import secrets
+import time
 import timeit
 from collections.abc import Mapping, Sequence
 from statistics import median
 
 from agentdyno.contract.proof import KEY_BYTES
+from agentdyno.contract.trace import LlmCall
 from agentdyno.host.metrics import HostMetrics
+from agentdyno.host.trace import RequestTrace, ToolRun
 from agentdyno.record.folder import RunFolder
 from agentdyno.rig.building import ensure, say
 from agentdyno.rig.environments import adapter_environment
@@ -133,17 +136,25 @@ def _differences(rounds: Sequence[Mapping[str, list[float]]], minuend: str, subt
 
 
 def _metrics_us() -> float:
-    """What the host's Prometheus counters cost for one request."""
+    """What the host's Prometheus metrics cost for one request of the chain: counts, durations, phases, work."""
     metrics = HostMetrics("bare")
+    trace = RequestTrace(1, None, True, 0, end_ns=5_000_000)
+    for turn in range(4):
+        begin_ns = (turn + 1) * 1_000_000
+        trace.llm_calls.append(LlmCall(1, begin_ns, status=200, end_ns=begin_ns + 500_000, wants_tools=turn < 3))
+    for turn in range(3):
+        begin_ns = (turn + 1) * 1_000_000 + 600_000
+        trace.tools.append(ToolRun(1, "tool", {}, begin_ns, begin_ns + 100_000))
 
     def one_request() -> None:
         metrics.in_flight.inc()
         metrics.in_flight.dec()
         metrics.llm_ok.inc(4)
         metrics.llm_failed.inc(0)
-        metrics.count("ok", 4_000_000, 1)
+        metrics.count("ok", 5_000_000, 1)
+        metrics.count_work(trace)
 
-    return timeit.timeit(one_request, number=20_000) / 20_000 * 1e6
+    return timeit.timeit(one_request, timer=time.process_time, number=20_000) / 20_000 * 1e6
 
 
 CHECK = Check("instruments", "what tracing, probes and metrics cost in the measured process", measure)
