@@ -95,9 +95,10 @@ def test_the_word_of_a_rig_that_was_killed_is_removed_and_others_are_kept(
 
 def test_the_rigs_metrics_are_of_the_run_and_of_its_processes_by_role(manifest: Manifest, raw: Path) -> None:
     plain = [
-        sample("host", 1, 100, cpu_user_s=2.0, cpu_system_s=0.5, rss_bytes=40_000_000, threads=3),
+        sample("host", 1, 100, cpu_s=2.5, cpu_user_s=2.4, cpu_system_s=0.2, rss_bytes=40_000_000, threads=3),
         sample("host", 2, 60, cpu_user_s=1.0, cpu_system_s=0.0, rss_bytes=10_000_000),  # ended long ago
-        sample("generator", 3, 99, cpu_user_s=1.5, cpu_system_s=None, rss_bytes=None),
+        sample("generator", 3, 99, cpu_s=1.5, rss_bytes=20_000_000),
+        sample("generator", 4, 99, rss_bytes=20_000_000),
     ]
     detailed = [sample("host", 1, 96, rss_bytes=1, pss_bytes=30_000_000)]
     with Observation(manifest, raw, None, Seen(plain, detailed)):
@@ -107,6 +108,7 @@ def test_the_rigs_metrics_are_of_the_run_and_of_its_processes_by_role(manifest: 
     assert found["agentdyno_process_cpu_seconds_total", "host"] == 3.5
     assert ("agentdyno_process_cpu_seconds_total", "generator") not in found  # not known whole, so not there
     assert found["agentdyno_process_resident_memory_bytes", "host"] == 40_000_000
+    assert found["agentdyno_process_resident_memory_bytes", "generator"] == 40_000_000
     assert found["agentdyno_process_proportional_memory_bytes", "host"] == 30_000_000
     assert f'run="{manifest.run_id}"' in text
     assert f'workload_hash="{manifest.workload_hash}"' in text

@@ -128,7 +128,7 @@ class RigMetrics(Collector):
         yield _by_role(
             CounterMetricFamily("agentdyno_process_cpu_seconds", "User and system, by role.", labels=("role",)),
             samples,
-            lambda s: _sum(s.reading.cpu_user_s, s.reading.cpu_system_s),
+            _cpu_s,
         )
         yield _by_role(
             CounterMetricFamily("agentdyno_process_run_queue_wait_seconds", "Ready, without a core.", labels=("role",)),
@@ -182,13 +182,14 @@ def _nothing(*, detailed: bool) -> Sequence[Sample]:
 
 
 def _by_role(family: _Family, samples: Sequence[Sample], value: Callable[[Sample], float | None]) -> _Family:
-    sums: dict[str, float] = {}
+    """The sums by role; a role of which one process could not be read has none."""
+    found: dict[str, list[float | None]] = {}
     for sample in samples:
-        one = value(sample)
-        if one is not None:
-            sums[sample.role] = sums.get(sample.role, 0.0) + one
-    for role, total in sorted(sums.items()):
-        family.add_metric((role,), total)
+        found.setdefault(sample.role, []).append(value(sample))
+    for role, values in sorted(found.items()):
+        known = [one for one in values if one is not None]
+        if len(known) == len(values):
+            family.add_metric((role,), sum(known))
     return family
 
 
@@ -197,5 +198,8 @@ def _read(field: str, sample: Sample) -> float | None:
     return value
 
 
-def _sum(*parts: float | None) -> float | None:
-    return None if None in parts else sum(part for part in parts if part is not None)
+def _cpu_s(sample: Sample) -> float | None:
+    reading = sample.reading
+    if reading.cpu_s is not None or reading.cpu_user_s is None or reading.cpu_system_s is None:
+        return reading.cpu_s
+    return reading.cpu_user_s + reading.cpu_system_s

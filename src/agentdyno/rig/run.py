@@ -196,15 +196,9 @@ class Run:
 
     def _watch_load(self, host: Host, metrics_port: int) -> None:
         plan = self._options.plan
+        raw, rest = self.folder.raw, self._cores.rest
         load = start_load(
-            plan,
-            host.url,
-            self.folder.raw,
-            self._key,
-            self._cores.rest,
-            self.folder.log,
-            self._generators,
-            metrics_port=metrics_port,
+            plan, host.url, raw, self._key, rest, self.folder.log, self._generators, metrics_port=metrics_port
         )
         for child in load:
             self._sampler.watch("generator", child.pid)
