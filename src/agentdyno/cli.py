@@ -12,6 +12,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
+from agentdyno import cli_watching
 from agentdyno.contract.adapter import AdapterError
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import ExitCode
@@ -151,37 +152,6 @@ def check_the_rig(
     from agentdyno.selfcheck.selfcheck import selfcheck
 
     return selfcheck(only, quick=quick, out=out)
-
-
-@app.command(
-    "top",
-    epilog="Examples:\n\n"
-    "- `agentdyno top`: the bench that runs, until it ends or Ctrl-C\n"
-    "- `agentdyno top --once`: one look, for scripts; what happened since the start of the load",
-)
-def watch_a_run(
-    run: Annotated[str | None, typer.Argument(help="The beginning of a run's name; default: the newest.")] = None,
-    interval: Annotated[float, typer.Option(min=0.5, help="Seconds between looks.")] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
-    runs: Annotated[Path, typer.Option(help="Where run folders are.")] = Path("runs"),
-) -> int:
-    """Watch the running bench: rate, latency, phases, CPU, memory. 2 when none runs."""
-    from agentdyno.rig.top import top
-
-    return top(run, runs, every_s=interval, once=once)
-
-
-@app.command(
-    "dashboards",
-    epilog="Example:\n\n- `agentdyno dashboards`, and in another terminal `agentdyno bench bare --observe 1`",
-)
-def serve_dashboards(
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Of a Prometheus alone.")] = 9090,
-) -> int:
-    """Prometheus, Grafana, Tempo and a collector in containers; without those an installed Prometheus alone."""
-    from agentdyno.rig.dashboards import dashboards
-
-    return dashboards(port)
 
 
 @app.command(
@@ -354,6 +324,9 @@ def mock_llm(context: typer.Context) -> int:
     from agentdyno.backends.mock_llm.cli import main as serve
 
     return serve(context.args, prog="agentdyno mock-llm")
+
+
+cli_watching.add(app)
 
 
 def _folders(names: Sequence[str] | None, everything: bool, example: str = "") -> list[Path]:
