@@ -110,8 +110,12 @@ def _panel(panel: Panel) -> Any:
         .height(_LOW if low else _HEIGHT)
         .no_value("-")
     )
-    if panel.decimals is not None:
-        made = made.decimals(panel.decimals)
+    if panel.kind is Kind.BARS and not panel.signed:
+        made = made.min(0)
+    if panel.kind is Kind.TABLE:
+        # The series are only there for their labels.
+        without = {"excludeByName": {"Time": True, "Value": True}}
+        made = made.with_transformation(model.DataTransformerConfig(id_val="organize", options=without))
     if panel.thresholds is not None:
         made = made.thresholds(_thresholds(*panel.thresholds)).color_scheme(
             dashboard.FieldColor().mode(model.FieldColorModeId.THRESHOLDS)
@@ -192,7 +196,6 @@ def _bars() -> bargauge.Panel:
         .orientation(common_model.VizOrientation.HORIZONTAL)
         .display_mode(common_model.BarGaugeDisplayMode.BASIC)
         .color_scheme(dashboard.FieldColor().mode(model.FieldColorModeId.FIXED).fixed_color("blue"))
-        .min(0)
     )
 
 

@@ -13,8 +13,8 @@ from grafana.source.panel import (
 )
 
 
-def _bars(title: str, description: str, unit: str, expr: str, width: int = 8) -> Panel:
-    return Panel(title, description, unit, (Query(expr, "{{framework}}, {{scenario}}"),), Kind.BARS, width=width)
+def _bars(title: str, description: str, unit: str, expr: str, *, signed: bool = False) -> Panel:
+    return Panel(title, description, unit, (Query(expr, "{{framework}}, {{scenario}}"),), Kind.BARS, signed=signed)
 
 
 def _per_request(metric: str) -> str:
@@ -42,6 +42,7 @@ _COST = Row(
             + "What a request takes beyond the control, bare. Two runs an hour apart are not a paired measurement.",
             "s",
             f"framework:agentdyno_cpu_tax_seconds_per_request:1h{{{FRAMEWORK}}}",
+            signed=True,
         ),
         _bars(
             "Ratio to the control, CPU",
@@ -90,6 +91,7 @@ _TIMES = Row(
             _HOUR + "The difference to the control's p50.",
             "s",
             f"framework:agentdyno_load_latency_tax_seconds:p50_1h{{{FRAMEWORK}}}",
+            signed=True,
         ),
         _bars(
             "Without a verified answer",

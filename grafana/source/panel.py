@@ -44,8 +44,8 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """unit: one of Grafana's. thresholds: where green ends and where red begins. elsewhere: why a bench on one machine
-    has no data for it; None: it has.
+    """unit: one of Grafana's. thresholds: where green ends and where red begins. signed: may be below 0, so that bars must
+    not begin there. elsewhere: why a bench on one machine has no data for it; None: it has.
     """
 
     title: str
@@ -56,7 +56,7 @@ class Panel:
     width: int = 8
     link: Link | None = None
     thresholds: tuple[float, float] | None = None
-    decimals: int | None = None
+    signed: bool = False
     elsewhere: str | None = None
 
 
