@@ -44,8 +44,8 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """unit: one of Grafana's. thresholds: where green ends and where red begins. signed: may be below 0, so that bars must
-    not begin there. elsewhere: why a bench on one machine has no data for it; None: it has.
+    """unit: one of Grafana's. thresholds: where green ends and where red begins. signed: may be below 0, so that bars
+    must not begin there. elsewhere: why a bench on one machine has no data for it; None: it has.
     """
 
     title: str
