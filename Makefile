@@ -6,7 +6,7 @@ PYTEST_ARGS ?=
 
 # Options of the bench: each one that is set is passed on, MAX_IN_FLIGHT=64 as --max-in-flight=64.
 BENCH_OPTIONS := RATE DURATION WARMUP COOLDOWN WORKERS TIMEOUT PROFILE OUT ADMISSION SCENARIO SEED BACKEND MODEL \
-    READY_TIMEOUT MAX_IN_FLIGHT TTFT TPS TOKENS SEATS TOOL_LATENCY TRACES IDLE_WAIT OBSERVE
+    READY_TIMEOUT MAX_IN_FLIGHT TTFT TPS TOKENS SEATS TOOL_LATENCY TRACES IDLE_WAIT NATIVE_SPANS OBSERVE
 bench_OPTIONS := $(BENCH_OPTIONS)
 soak_OPTIONS := $(BENCH_OPTIONS)
 profile_OPTIONS := $(BENCH_OPTIONS) INTERVAL PLAIN
@@ -65,6 +65,7 @@ help:
 #:   SCENARIO=chain       or parallel
 #:   BACKEND=mock         or an OpenAI-compatible URL, with MODEL=name (the key from the environment)
 #:   TRACES=all           or off, or at most so many a second: 20/s
+#:   NATIVE_SPANS=0       1: the framework's own OpenTelemetry spans too; such a run is never compared
 #:   IDLE_WAIT=0s         after the load, to see what memory is given back
 #:   OBSERVE=1            tell the Prometheus of make dashboards of the run
 #:   TTFT TPS TOKENS SEATS TOOL_LATENCY   see agentdyno bench --help

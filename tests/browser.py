@@ -100,6 +100,7 @@ class Browser:
         page = self._pages[session] = Page(self, session, url)
         for domain in ("Page", "Runtime", "Log", "Network"):
             page.call(f"{domain}.enable")
+        page.call("Emulation.setScrollbarsHidden", hidden=True)  # they lie over the page, as on a phone
         page.resize(width, height)
         page.scheme(dark=dark)
         failure = page.call("Page.navigate", url=url).get("errorText")

@@ -78,16 +78,27 @@ def write_locks(
     """Resolve requirements into locks: all of them, or those named (also `rig`, and `profiler` for heap profiles)."""
     from agentdyno.rig import locks
     from agentdyno.rig.building import say
-    from agentdyno.rig.environments import ROOT, adapter_environment, profiler_environment, rig_environment, shown
+    from agentdyno.rig.environments import (
+        ROOT,
+        adapter_environment,
+        native_environment,
+        profiler_environment,
+        rig_environment,
+        shown,
+    )
 
     wanted = [(rig_environment(), locks.rig_requirements())] if not names or RIG in names else []
     if not names or PROFILER in names:
         wanted.append((profiler_environment(), locks.listed_requirements(ROOT / PROFILER)))
     frameworks = [name for name in names or [] if name not in (RIG, PROFILER)]
-    for folder in _folders(frameworks, not names) if frameworks or not names else []:
+    folders = _folders(frameworks, not names) if frameworks or not names else []
+    for folder in folders:
         wanted.append((adapter_environment(folder), locks.adapter_requirements(folder)))
+    natives = [folder for folder in folders if (folder / locks.NATIVE_FILE).exists()]
+    wanted += [(native_environment(folder), locks.native_requirements(folder)) for folder in natives]
+    beside = {native_environment(folder).lock: adapter_environment(folder).lock for folder in natives}
     for environment, requirements in wanted:
-        count = locks.write_lock(environment, requirements, upgrade=upgrade)
+        count = locks.write_lock(environment, requirements, upgrade=upgrade, beside=beside.get(environment.lock))
         say(f"{environment.name}: {count} distributions in {shown(environment.lock, environment.root)}")
     return ExitCode.VALID
 
@@ -127,6 +138,7 @@ def bench_framework(
     tool_latency: Annotated[str | None, _option("ms: 20, or order_status=20,resolution=exp:50. Default 0.")] = None,
     traces: Annotated[str | None, _option("all (default), off, or at most so many a second: 20/s.")] = None,
     idle_wait: Annotated[str | None, _option("After the load: what memory does it give back? Default 0s.")] = None,
+    native_spans: Annotated[str | None, _option("1: the framework's own spans too; never to compare.")] = None,
     observe: Annotated[str | None, _option("1: tell the Prometheus of `make dashboards`; or off (default).")] = None,
 ) -> int:
     """Measure one framework; the run folder's path is the last line on stdout."""

@@ -199,6 +199,7 @@ def changed(folder: CampaignFolder, file: str, **fields: Any) -> None:
         ({"admission": None}, "admission limit"),
         ({"environment": {"lock_sha256": "0" * 64}}, "environment"),
         ({"heap_profile": {"profiler": "memalloc"}}, "heap profiler"),
+        ({"native_spans": {"title": "OpenInference"}}, "instrumentation was in the process"),
     ],
 )
 def test_a_run_of_another_kind_does_not_count(fields: dict[str, Any], what: str, tmp_path: Path) -> None:

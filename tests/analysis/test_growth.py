@@ -85,8 +85,19 @@ def test_too_little_is_said_to_be_too_little() -> None:
     assert few.verdict is Verdict.NOT_LONG_ENOUGH
 
 
-def test_a_soak_in_which_nothing_was_served_says_nothing() -> None:
-    assert growth([Drained(0, BASE)] * 20).verdict is Verdict.NOT_LONG_ENOUGH
+@pytest.mark.parametrize(
+    ("served", "where"),
+    [
+        (lambda number: 0, "first third"),
+        (lambda number: 100 * max(0, number - 10), "first third"),
+        (lambda number: 100 * min(number, 13), "last third"),
+    ],
+    ids=["nothing", "nothing at first", "nothing at last"],
+)
+def test_a_soak_in_which_nothing_was_served_says_nothing(served, where: str) -> None:
+    found = growth([Drained(served(number), BASE + 1_000 * number) for number in range(20)])
+    assert (found.verdict, found.slope_mb, found.low_mb, found.r2) == (Verdict.NOT_LONG_ENOUGH, None, None, None)
+    assert found.sentence.endswith(f"no request was answered in the {where} of the points.")
 
 
 def test_memory_that_shrinks_does_not_grow() -> None:

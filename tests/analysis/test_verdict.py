@@ -165,7 +165,7 @@ def test_an_answer_with_another_number_of_calls(run: GoldenRun, tmp_path: Path, 
     assert "2 of 5000 answers" in found.reasons[0].message
 
 
-@pytest.mark.parametrize("field", ["calls", "prompt_bytes", "prompt_tokens", "completion_tokens"])
+@pytest.mark.parametrize("field", ["calls", "prompt_bytes", "prompt_tokens", "completion_tokens", "connections"])
 def test_the_backend_counted_other_work(run: GoldenRun, tmp_path: Path, field: str) -> None:
     stats = run.backend.stats  # type: ignore[union-attr]
     served = msgspec.structs.replace(stats.stages["m"], **{field: getattr(stats.stages["m"], field) + 1})
@@ -178,6 +178,37 @@ def test_the_backend_counted_other_work(run: GoldenRun, tmp_path: Path, field: s
 def test_the_backend_served_none_of_it(run: GoldenRun, tmp_path: Path) -> None:
     run.backend.stats.stages["m"] = BackendStage()  # type: ignore[union-attr]
     assert set(reasons(judged(run, tmp_path))) == {Reason.WORK_DIFFERS}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"connections": None},  # the border could not see one
+        {"retries": 1},  # the backend may never have seen a call on what a broken one opened
+    ],
+)
+def test_connections_that_cannot_be_compared_are_not(
+    run: GoldenRun, tmp_path: Path, change: dict[str, int | None]
+) -> None:
+    count_other_connections(run)
+    run.change(7, **change)
+    assert reasons(judged(run, tmp_path)) == []
+
+
+def test_connections_are_not_compared_after_a_request_of_the_warm_up_that_broke(run: GoldenRun, tmp_path: Path) -> None:
+    count_other_connections(run)
+    run.records[3] = msgspec.structs.replace(run.records[3], outcome=Outcome.TIMEOUT, reason="client_timeout")
+    assert reasons(judged(run, tmp_path)) == []
+
+
+def test_a_mock_that_counted_no_connections_is_no_difference(run: GoldenRun, tmp_path: Path) -> None:
+    count_other_connections(run, None)
+    assert reasons(judged(run, tmp_path)) == []
+
+
+def count_other_connections(run: GoldenRun, count: int | None = 7) -> None:
+    stages = run.backend.stats.stages  # type: ignore[union-attr]
+    stages["m"] = msgspec.structs.replace(stages["m"], connections=count)
 
 
 def test_what_the_host_could_not_count_is_no_difference(run: GoldenRun, tmp_path: Path) -> None:
@@ -306,3 +337,10 @@ def test_a_core_whose_speed_changed(run: GoldenRun, tmp_path: Path, after_ms: fl
 def test_prompt_bytes_of_failed_calls_are_not_the_backends(run: GoldenRun, tmp_path: Path) -> None:
     run.change(7, retries=1, prompt_bytes=12_000)
     assert judged(run, tmp_path) == Verdict(True)
+
+
+def test_what_could_not_be_read_is_a_note_that_says_why(run: GoldenRun, tmp_path: Path) -> None:
+    gap = "PSS, USS and private dirty of process 7 cannot be read: /proc/7/smaps_rollup: Permission denied."
+    run.manifest.findings.append(Finding(Reason.NOT_READABLE, gap))
+    found = judged(run, tmp_path)
+    assert (found.valid, found.notes) == (True, (Finding(Reason.NOT_READABLE, gap),))

@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import agentdyno
-from agentdyno.contract.run import BackendStats
+from agentdyno.contract.run import BackendConnections, BackendStats
 from tests.backends.mock_process import MODEL, MODULE, ORDER, MockServer, RawClient, chat, get, post, token
 
 CHAIN = [(ORDER,), (ORDER, token("ST")), (ORDER, token("ST"), token("PO")), (ORDER, token("RE"))]
@@ -222,8 +222,28 @@ def test_stats_are_kept_by_stage(start) -> None:
         "in_flight": 0,
         "in_flight_max": 0,
         "cancelled": 0,
+        "connections": {"accepted": 0, "requests": 0, "most_requests": 0},
     }
     assert server.metric("vllm:generation_tokens_total") > 64, "Prometheus counters never go back"
+
+
+def test_connections_are_counted_and_belong_to_the_stage_of_their_first_call(start) -> None:
+    server = start()
+    for stage, calls in (("w", 1), ("m", 3), ("m", 2)):
+        client = server.client()
+        client.ask(get("/health"))
+        for order in (*[f"ORD-{stage}1-00000000"] * calls, "ORD-c1-00000000"):
+            client.ask(post(chat(order)))
+        client.close()
+    stats = msgspec.json.decode(server.ask(get("/stats")).body, type=BackendStats)
+    assert {letter: (stage.connections, stage.calls) for letter, stage in stats.stages.items()} == {
+        "w": (1, 1),
+        "m": (2, 5),
+        "c": (0, 3),
+    }
+    assert stats.connections == BackendConnections(accepted=4, requests=13, most_requests=5)
+    server.wait_until(lambda: server.metric("agentdyno_mock_connection_requests_sum") >= 13)
+    assert server.metric("agentdyno_mock_connections_total") >= 6
 
 
 def test_metrics_have_vllm_s_names_and_prometheus_reads_them(start) -> None:
@@ -238,6 +258,9 @@ def test_metrics_have_vllm_s_names_and_prometheus_reads_them(start) -> None:
         "vllm:prompt_tokens": "counter",
         "vllm:generation_tokens": "counter",
         "vllm:request_success": "counter",
+        "agentdyno_mock_connections": "counter",
+        "agentdyno_mock_requests": "counter",
+        "agentdyno_mock_connection_requests": "histogram",
         "vllm:time_to_first_token_seconds": "histogram",
         "vllm:inter_token_latency_seconds": "histogram",
         "vllm:e2e_request_latency_seconds": "histogram",

@@ -1,6 +1,8 @@
 """Cold starts for real, of the control and of an adapter that cannot start."""
 
 import json
+import os
+import signal
 
 import pytest
 
@@ -38,6 +40,28 @@ def test_an_adapter_that_does_not_start_is_said_with_its_log(benches: Benches) -
     assert found["starts"] == []
     assert found["spreads"]["ready_ms"] is None
     assert "the model card is missing" in found["failure"]
+
+
+def test_a_host_that_is_killed_leaves_the_starts_before_it(benches: Benches) -> None:
+    bench = benches.start("bare", "--runs", "3", program=COLD)
+    os.kill(bench.child("host-1"), signal.SIGKILL)
+    ended = bench.end()
+    ended.check_clean()
+    found = json.loads((ended.folder / "cold.json").read_text())
+    assert ended.code == 3
+    assert "The host was killed by SIGKILL before it" in found["failure"]
+    assert found["failure"] in ended.out
+    assert len(found["starts"]) == 1
+    assert found["spreads"]["ready_ms"]["median"] == found["starts"][0]["ready_ms"]
+
+
+def test_a_host_that_dies_of_its_first_request(benches: Benches) -> None:
+    variables = {"AGENTDYNO_ADAPTERS": str(ADAPTERS)}
+    ended = benches.start("dies-at-its-first-request", "--runs", "1", program=COLD, **variables).end()
+    ended.check_clean()
+    found = json.loads((ended.folder / "cold.json").read_text())
+    assert (ended.code, found["starts"]) == (3, [])
+    assert "The host was killed by SIGKILL before it had answered its first request." in found["failure"]
 
 
 @pytest.mark.parametrize("runs", ["0", "-1", "many", "1000"])

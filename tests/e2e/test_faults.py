@@ -36,6 +36,7 @@ MIDDLING = ("--rate", "20", "--warmup", "500ms", "--duration", "9s", "--cooldown
 # What each says: the reason code, and part of the sentence.
 CANNOT_SERVE = {
     "dies-at-its-start": ("host_failed", "RuntimeError: the model card is missing"),
+    "dies-at-its-first-request": ("host_failed", "was killed by SIGKILL before it had answered its first request."),
     "never-ready": ("host_failed", "was not ready within 3 s. Last lines of"),
     "always-fails": ("no_success", "RuntimeError: the parser gave up"),
     "wrong-token": ("no_success", "(wrong_answer): status 200"),

@@ -1,31 +1,117 @@
-"""A short real soak of an adapter that keeps 4 KiB of every request; what is no leak is in analysis/test_growth."""
+"""Short real soaks: of an adapter that leaks, of one that fills a cache, and of hosts that die in the middle."""
 
-import json
-from pathlib import Path
+import os
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
-from tests.e2e.benches import ADAPTERS, PROGRAM, Benches, Ended
+from tests.e2e.benches import ADAPTERS, PROGRAM, Bench, Benches, Ended, processes_of, strict_json, wait_for
 
 pytestmark = pytest.mark.e2e
+SOAK = (str(PROGRAM), "soak")
 VARIABLES = {"AGENTDYNO_ADAPTERS": str(ADAPTERS)}
-LOAD = ("--rate", "150", "--duration", "24s", "--warmup", "4s", "--timeout", "5s")
+LOAD = ("--rate", "150", "--duration", "36s", "--warmup", "4s", "--timeout", "5s")
+SLOW = ("--rate", "20", "--duration", "24s", "--warmup", "1s", "--timeout", "3s")
 
 
-def soak(benches: Benches, framework: str) -> tuple[Ended, dict]:
-    ended = benches.start(framework, *LOAD, program=(str(PROGRAM), "soak"), **VARIABLES).end(200)
+def found_by(ended: Ended) -> dict[str, Any]:
+    found = strict_json((ended.folder / "soak.json").read_text(encoding="utf-8"))
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.fixture(scope="module")
+def soaks(module_benches: Benches) -> Iterator[dict[str, Future[Ended]]]:
+    """Both at a time: what a host holds does not depend on how fast it answers."""
+    with ThreadPoolExecutor() as pool:
+        yield {
+            name: pool.submit(module_benches.start(name, *LOAD, program=SOAK, **VARIABLES).end, 280)
+            for name in ("leaks", "caches")
+        }
+
+
+def test_a_leak_of_one_kibibyte_a_request_is_caught(soaks: dict[str, Future[Ended]]) -> None:
+    ended = soaks["leaks"].result()
     ended.check_clean()
-    return ended, json.loads((Path(ended.folder) / "soak.json").read_text())
-
-
-def test_a_leak_is_caught(benches: Benches) -> None:
-    ended, found = soak(benches, "leaks")
+    found = found_by(ended)
     growth = found["growth"]
-    assert (ended.code, growth["verdict"], found["failure"]) == (1, "grows", None)
-    # 4096 bytes of it, 33 of the bytes object, a list of two.
-    assert growth["slope_mb"] == pytest.approx(42, rel=0.25)
+    assert (ended.code, growth["verdict"], found["failure"]) == (1, "grows", None), growth["sentence"]
+    # 1024 bytes of it, 33 of the bytes object, a list of two.
+    assert growth["slope_mb"] == pytest.approx(11.3, rel=0.25)
     assert growth["low_mb"] <= growth["slope_mb"] <= growth["high_mb"]
     assert growth["r2"] > 0.9
     assert growth["sentence"] in ended.out
     assert len(found["segments"]) == 13
     assert found["segments"][-1]["uss_bytes"] <= found["segments"][-1]["rss_bytes"]
+
+
+def test_a_cache_that_fills_is_not_called_a_leak(soaks: dict[str, Future[Ended]]) -> None:
+    ended = soaks["caches"].result()
+    ended.check_clean()
+    found = found_by(ended)
+    first, last = (found["segments"][at]["rss_bytes"] for at in (0, -1))
+    assert last - first > 2_000_000  # it has filled under our eyes
+    assert (found["growth"]["verdict"], found["failure"]) != ("grows", None), found["growth"]["sentence"]
+    assert ended.code in (0, 3)
+
+
+def stretch(bench: Bench) -> None:
+    """Wait until the stretch after the warm-up is under way."""
+    wait_for(
+        lambda: sum(file.read_bytes().count(b"\n") for file in bench.out.glob("*/raw/0001/requests-*.jsonl")) >= 5,
+        "the first stretch",
+    )
+
+
+def within(bench: Bench) -> None:
+    stretch(bench)
+
+
+def between(bench: Bench) -> None:
+    """All is answered, and what the host holds is not read yet."""
+    stretch(bench)
+    wait_for(lambda: "generator" not in processes_of(bench.out).values(), "the end of the first stretch")
+
+
+@pytest.mark.parametrize("child", ["host", "backend"])
+@pytest.mark.parametrize("moment", [within, between])
+def test_a_server_that_is_killed(benches: Benches, moment: Callable[[Bench], None], child: str) -> None:
+    bench = benches.start("bare", *SLOW, program=SOAK)
+    pid = bench.child(child)
+    moment(bench)
+    os.kill(pid, signal.SIGKILL)
+    ended = bench.end()
+    ended.check_clean()
+    found = found_by(ended)
+    assert ended.code == 3
+    said = f"The {child} was killed by SIGKILL in the middle of the run."
+    assert said in found["failure"]
+    assert said in ended.out
+    # What was read until then is kept, and judged to be too little.
+    assert [segment["ok"] for segment in found["segments"]] == [20]
+    assert found["segments"][0]["rss_bytes"] > 0
+    assert found["growth"]["verdict"] == "not measured long enough"
+    assert ended.manifest["status"] == "failed"
+
+
+def test_one_that_is_interrupted_keeps_what_it_has(benches: Benches) -> None:
+    bench = benches.start("bare", *SLOW, program=SOAK)
+    stretch(bench)
+    bench.interrupt(signal.SIGINT)
+    ended = bench.end()
+    ended.check_clean()
+    found = found_by(ended)
+    assert (ended.code, ended.manifest["status"], len(found["segments"])) == (130, "interrupted", 1)
+    assert found["failure"] == "The soak was interrupted before its end."
+
+
+def test_a_host_that_dies_of_its_first_request(benches: Benches) -> None:
+    ended = benches.start("dies-at-its-first-request", *SLOW, program=SOAK, **VARIABLES).end()
+    ended.check_clean()
+    found = found_by(ended)
+    assert ended.code == 3
+    assert "The host was killed by SIGKILL before it had answered its first request." in found["failure"]
+    assert found["segments"] == []

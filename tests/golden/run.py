@@ -180,7 +180,12 @@ def ends() -> list[WorkerEnd]:
 def backend() -> Backend:
     """It served what the hosts counted."""
     measured = BackendStage(
-        calls=20_000, prompt_bytes=45_250_000, prompt_tokens=10_025_000, completion_tokens=600_000, tool_calls=15_000
+        calls=20_000,
+        prompt_bytes=45_250_000,
+        prompt_tokens=10_025_000,
+        completion_tokens=600_000,
+        tool_calls=15_000,
+        connections=2500,
     )
     stages = {"m": measured, "w": BackendStage(calls=4000), "": BackendStage(calls=4)}
     return Backend(kind="mock", model="scripted", stats=BackendStats(stages, 0, 60, 0))

@@ -5,8 +5,11 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import pytest
 
 from agentdyno.rig.building import ensure
 from agentdyno.rig.environments import ROOT, profiler_environment
+from tests.host.test_process import ENVIRONMENT, Running, command, folder
 from tests.pprof_reader import Read
 
 SHAPES = Path(__file__).with_name("heap_shapes.py")
@@ -84,3 +88,41 @@ def test_the_profile_names_no_place_on_this_machine_and_not_the_profiler(profile
 def test_the_scratch_folder_is_gone_at_the_end(profiles: list[Read], scratch: Path) -> None:
     assert profiles
     assert list(scratch.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def live(site_packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A profiling host whose adapter has taken 30 MB for itself."""
+    adapter = folder(tmp_path_factory.mktemp("adapter"), start="self.kept = [bytes(1_000_000) for _ in range(30)]")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        options = ("--fd", str(listener.fileno()), "--heap-profile", str(site_packages), "--run-id", "live")
+        process = subprocess.Popen(
+            command(adapter, *options),
+            env={**ENVIRONMENT, "TMPDIR": str(tmp_path_factory.mktemp("host"))},
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, pass_fds=[listener.fileno()],
+        )  # fmt: skip
+        port = listener.getsockname()[1]
+    running = Running(process, port)
+    assert running.ask("/healthz")[0] == 200
+    yield running
+    assert running.end()[0] == 0
+
+
+def test_a_profiling_host_serves_its_heap_live(live: Running) -> None:
+    first, second = (Read(live.ask("/debug/pprof/heap")[1]) for _ in range(2))
+    assert first.by_function("inuse_space")["Made.start"] == pytest.approx(30_000_000, rel=0.10)
+    assert second.by_function("inuse_space")["Made.start"] == first.by_function("inuse_space")["Made.start"]
+    assert second.message.time_nanos > first.message.time_nanos
+    assert {(label["framework"], label["run"]) for label in first.labels()} == {("mine", "live")}
+
+
+@pytest.mark.skipif(shutil.which("go") is None, reason="there is no go here (apt-get install golang-go)")
+def test_gos_pprof_reads_it_live(live: Running, tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{live.port}/debug/pprof/heap"
+    done = subprocess.run(
+        ["go", "tool", "pprof", "-top", "-unit=MB", url],
+        capture_output=True, text=True, check=True, cwd=tmp_path, env={**os.environ, "PPROF_TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    rows = {line.split(maxsplit=5)[5]: line.split()[3] for line in done.stdout.splitlines() if line.count("% ") == 3}
+    assert "Type: inuse_space" in done.stdout
+    assert float(rows["Made.start"].removesuffix("MB")) == pytest.approx(30_000_000 / 2**20, rel=0.10)

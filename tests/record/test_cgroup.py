@@ -1,5 +1,11 @@
-"""A control group from a made-up /proc and /sys: limits above count, what cannot be read is a gap and no zero."""
+"""A control group from a made-up /proc and /sys, and a real one: limits above count, and what cannot be read is a gap
+and no zero.
+"""
 
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -71,3 +77,67 @@ def test_where_there_is_no_group_of_version_2_there_is_nothing(kernel: tuple[Pat
     assert read_cgroup(7, None, proc, root) is None
     (proc / "7" / "cgroup").write_text("4:memory:/x\n0::/elsewhere\n")
     assert read_cgroup(7, None, proc, root) is None
+
+
+# for real
+
+
+@pytest.fixture
+def busy() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that uses all the CPU it gets once a line comes to it."""
+    code = "import sys; sys.stdin.readline()\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A control group made for one test, below the root of version 2."""
+    mounts = (
+        [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+        if Path("/proc/mounts").exists()
+        else []
+    )
+    root = next((Path(mount[1]) for mount in mounts if mount[2] == "cgroup2"), None)
+    if root is None:
+        pytest.skip("no control groups of version 2 are mounted here")
+    folder = root / f"agentdyno-test-{os.getpid()}"
+    try:
+        folder.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error.strerror}")
+    yield folder
+    folder.rmdir()
+
+
+def test_a_real_group_that_limits_nothing_has_gaps_and_no_zeros(group: Path, busy: subprocess.Popen[bytes]) -> None:
+    (group / "cgroup.procs").write_text(str(busy.pid))
+    if (group / "cpu.max").exists():
+        pytest.skip("the group has a CPU controller, which counts: see the other test")
+    assert read_cgroup(busy.pid, root=group.parent) == Cgroup()
+
+
+def test_a_real_group_throttles(group: Path, busy: subprocess.Popen[bytes]) -> None:
+    if not ((group / "cpu.max").exists() and (group / "memory.max").exists()):
+        pytest.skip("groups of version 2 have no CPU and memory controllers here: those of version 1 have them")
+    (group / "cpu.max").write_text("20000 100000")
+    (group / "memory.max").write_text("500000000")
+    (group / "cgroup.procs").write_text(str(busy.pid))
+    before = read_cgroup(busy.pid, root=group.parent)
+    assert busy.stdin is not None
+    busy.stdin.write(b"go\n")
+    busy.stdin.flush()
+    with pytest.raises(subprocess.TimeoutExpired):
+        busy.wait(1.5)
+    found = read_cgroup(busy.pid, before, root=group.parent)
+    assert found is not None
+    assert found.cpu_limit_cores == 0.2
+    assert found.memory_limit_bytes == pytest.approx(500_000_000, abs=4096)
+    assert found.memory_bytes is not None
+    assert found.memory_bytes > 0
+    assert found.throttled_periods is not None
+    assert found.throttled_periods > 0
+    assert found.throttled_s is not None
+    assert found.throttled_s > 0
+    assert found.oom_kills == 0

@@ -133,11 +133,27 @@ def test_an_endpoint_that_stalls_holds_nothing_up_and_every_span_is_counted(monk
     to = Taken()
     to.goes_on.clear()
     exporter = Exporter(RESOURCE, to)
-    for number in range(50):
+    for number in range(200):
         exporter.take(frame(request(number), goodbye())[4:])
     exporter.close(0.05)
-    assert exporter.dropped >= 10 * (50 - 7)
-    assert exporter.exported + exporter.dropped == 500
+    assert exporter.dropped >= 10 * (200 - 5) - 520  # but for the queue, and one batch in hand
+    assert exporter.exported + exporter.dropped == 2000
+
+
+def test_small_frames_are_gathered_into_one_request() -> None:
+    calls: list[int] = []
+
+    class Counting(Taken):
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            calls.append(len(spans))
+            return super().export(spans)
+
+    exporter = Exporter(RESOURCE, Counting())
+    for number in range(20):
+        exporter.take(frame(request(number), goodbye())[4:])
+    exporter.close(5.0)
+    assert (exporter.exported, exporter.dropped) == (200, 0)
+    assert len(calls) <= 2
 
 
 class Deaf(Taken):

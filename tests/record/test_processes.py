@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from types import MappingProxyType
 
+import msgspec
 import psutil
 import pytest
 
@@ -175,6 +176,18 @@ def test_a_process_of_another_user(proc: FakeProc, monkeypatch: pytest.MonkeyPat
     assert proc.reader.read(10, detailed=True) == without(*DETAILS, "open_files")
 
 
+def test_a_gap_has_its_reason(proc: FakeProc) -> None:
+    base = proc.add(10)
+    assert proc.reader.gaps(10) == []
+    (base / "smaps_rollup").unlink()
+    (base / "schedstat").unlink()
+    assert proc.reader.gaps(10) == [
+        f"PSS, USS and private dirty of process 10 cannot be read: {base}/smaps_rollup: No such file or directory.",
+        f"The run-queue wait of process 10 cannot be read: {base}/schedstat: No such file or directory.",
+    ]
+    assert proc.reader.gaps(11) == []  # one that is gone is no gap
+
+
 def test_a_process_that_vanishes_between_two_reads(proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
     base = proc.add(10)
     read_text = Path.read_text
@@ -329,6 +342,34 @@ def test_every_way_to_the_children_finds_the_same(tree: tuple[int, int]) -> None
     parent, child = tree
     assert ProcReader().children(parent) == PsutilReader().children(parent) == [child]
     assert ProcReader()._children_by_parent()(parent) == [child]
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="becomes another user, which only root can")
+def test_a_real_process_of_another_user() -> None:
+    """Read by nobody, who may see its status and no more."""
+    read_end, write_end = os.pipe()
+    watched = os.getpid()
+    child = os.fork()
+    if child == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+        found = ProcReader().read(watched, detailed=True), ProcReader().gaps(watched)
+        os.write(write_end, msgspec.json.encode(found))
+        os._exit(0)
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as pipe:
+        reading, gaps = msgspec.json.decode(pipe.read(), type=tuple[Reading, list[str]])
+    os.waitpid(child, 0)
+    assert reading.rss_bytes is not None
+    assert reading.rss_bytes > 1_000_000
+    assert [getattr(reading, name) for name in (*DETAILS, "open_files")] == [None] * 4
+    assert gaps == [
+        f"PSS, USS and private dirty of process {watched} cannot be read: "
+        f"/proc/{watched}/smaps_rollup: Permission denied.",
+        f"The number of open files and sockets of process {watched} cannot be read: "
+        f"/proc/{watched}/fd: Permission denied.",
+    ]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the real /proc")

@@ -149,6 +149,15 @@ def test_plots_are_drawn(browser: Browser, tmp_path: Path) -> None:
     assert seen.evaluate("document.querySelectorAll('#null circle.unsure').length") == 4
 
 
+def test_lines_and_phases_can_be_told_apart_without_colour(browser: Browser, tmp_path: Path) -> None:
+    seen = browser.open(written(tmp_path, comparison(*NAMES, "another")))
+    look = "(line => { const s = getComputedStyle(line); return s.strokeDasharray + ' ' + s.strokeWidth; })"
+    looks = seen.evaluate(f"[...document.querySelectorAll('#latency-steady g path.line')].map({look})")
+    assert len(looks) == len(set(looks)) == 10
+    marks = seen.evaluate("[...document.querySelectorAll('.patterns pattern')].map(each => each.innerHTML)")
+    assert len(marks) == len(set(marks)) == 6
+
+
 def test_a_plot_says_its_values_and_puts_lines_away(browser: Browser, tmp_path: Path) -> None:
     seen = browser.open(written(tmp_path, comparison()))
     seen.hover("#memory-steady .area")

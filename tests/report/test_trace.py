@@ -1,17 +1,22 @@
 """`agentdyno trace`: the tables of a run, its waterfalls, and sentences where there is nothing to show."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
+from agentdyno.analysis.phases import phase_table
 from agentdyno.analysis.run_data import RunData
 from agentdyno.analysis.summary import summarise
 from agentdyno.cli import run
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import Outcome
+from agentdyno.record.heap_folder import HeapIndex, Snapshot
 from agentdyno.report.trace import find_run, print_trace
 from tests.analysis.test_phases import TracedRun
 from tests.golden.run import GoldenRun
@@ -73,6 +78,80 @@ def test_waterfalls_are_of_the_slowest_and_fit_the_width(data: RunData, width: i
     took_ms = {line[:34].strip(): float(line[43:52]) for line in waterfall[2:] if line}
     assert took_ms["invoke_agent golden"] == 50.0
     assert took_ms["execute_tool tool_0"] == 10.0
+
+
+@pytest.mark.parametrize(
+    ("at_ms", "said", "page"),
+    [
+        ((-100, 10_000), "000-0.pb.gz (0 s) to 001-10.pb.gz (10.1 s)", "001-10.html"),
+        ((99_000,), "before 000-0.pb.gz (0 s)", "000-0.html"),
+        ((-9_000, -8_000), "after 001-1.pb.gz (1 s)", "001-1.html"),
+    ],
+)
+def test_a_slow_trace_names_the_heap_snapshots_around_it(
+    tmp_path: Path, at_ms: tuple[int, ...], said: str, page: str
+) -> None:
+    data = TracedRun().read_with(tmp_path)
+    start_ns = max(phase_table(data).requests, key=lambda request: request.end_ns - request.start_ns).start_ns
+    taken = [
+        Snapshot(f"{n:03}-{(ms - at_ms[0]) // 1000}.pb.gz", (ms - at_ms[0]) / 1000, start_ns + ms * 1_000_000)
+        for n, ms in enumerate(at_ms)
+    ]
+    write_index(data.path, taken)
+    text = shown(data, slowest=2, width=100)
+    assert text.count("Heap: snapshots") == 2
+    assert f"Heap: snapshots {said}; flame graph:" in text
+    assert str(data.path / "heap" / page) in text.splitlines()
+    assert "Heap" not in shown(data, width=100)
+
+
+def test_a_profile_run_without_a_snapshot_says_so(tmp_path: Path) -> None:
+    data = TracedRun().read_with(tmp_path)
+    write_index(data.path, [])
+    assert "Heap: no snapshot was had" in shown(data, slowest=1)
+
+
+def write_index(run_folder: Path, snapshots: list[Snapshot]) -> None:
+    (run_folder / "heap").mkdir()
+    index = HeapIndex(30.0, 32_768, snapshots)
+    (run_folder / "heap" / "snapshots.json").write_bytes(msgspec.json.encode(index))
+
+
+def test_native_spans_are_marked_and_nested_and_in_no_count(tmp_path: Path) -> None:
+    run_ = TracedRun()
+    run_.manifest.native_spans = {"title": "Somebody's", "instrumentors": [], "environment": {}}
+    data = run_.read_with(tmp_path)
+    before = summarise(data)
+    [slowest, *_] = sorted(phase_table(data).requests, key=lambda request: request.start_ns - request.end_ns)
+    spans = data.spans.to_pylist()
+    [root] = [row for row in spans if row["trace_id"] == slowest.trace_id and row["kind"] == "request"]
+    outer = {**root, "kind": "native", "service": "framework", "name": "Outer", "span_id": "a" * 16}
+    outer["parent_span_id"] = root["span_id"]
+    inner = {**outer, "name": "Inner", "span_id": "b" * 16, "parent_span_id": "a" * 16}
+    lost = {**outer, "name": "Lost", "span_id": "c" * 16, "parent_span_id": "d" * 16}
+    added = pa.Table.from_pylist([outer, inner, lost], schema=data.spans.schema)
+    with_native = replace(data, spans=pa.concat_tables([data.spans, added]))
+    text = shown(with_native, slowest=1, width=100)
+    assert "The framework's own spans (Somebody's): 3 of all stages, 1 without their parent" in " ".join(text.split())
+    lines = [line[:34].rstrip() for line in text.splitlines()]
+    assert [line for line in lines if "~" in line and "marked" not in line] == [
+        "    ~ Outer",
+        "      ~ Inner",
+        "~ Lost",
+    ]
+    after = summarise(with_native)
+    assert (after.spans, after.phases_ms, after.time_split_ms, after.ledger) == (
+        *(before.spans, before.phases_ms, before.time_split_ms, before.ledger),
+    )
+    assert (after.verdict.valid, after.verdict.comparable) == (True, False)
+
+
+def test_of_a_long_run_the_attributes_are_left_on_the_disk_and_repeated_texts_are_held_once(data: RunData) -> None:
+    assert data.spans is not None
+    assert "attributes" not in data.spans.column_names
+    assert "attributes" in pq.read_schema(data.path / "spans.parquet").names
+    for column in ("service", "kind", "name", "phase", "error"):
+        assert pa.types.is_dictionary(data.spans.schema.field(column).type)
 
 
 def test_a_span_that_failed_says_why(tmp_path: Path) -> None:

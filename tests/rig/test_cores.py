@@ -1,11 +1,19 @@
 """Who runs where, on machines with one core, with more, and where nothing can be pinned."""
 
 import os
+from collections.abc import Iterator
 
 import pytest
 
 from agentdyno.rig import cores
-from agentdyno.rig.cores import CorePlan, calibrate, plan
+from agentdyno.rig.cores import CorePlan, calibrate, plan, stay_on
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    cores._given.cache_clear()
+    yield
+    cores._given.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -25,6 +33,20 @@ def test_the_host_gets_the_last_core_and_shares_it_with_nobody(
     found = plan()
     assert found == CorePlan(frozenset(host) if host else None, frozenset(rest) if rest else None)
     assert found.pinned == (host is not None)
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="there is one core to plan with"
+)
+def test_the_second_run_of_a_process_is_pinned_like_the_first() -> None:
+    before = os.sched_getaffinity(0)
+    first = plan()
+    try:
+        stay_on(first.rest)
+        assert plan() == first
+        assert first.pinned
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def test_a_platform_that_cannot_pin(monkeypatch: pytest.MonkeyPatch) -> None:

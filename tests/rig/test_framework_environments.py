@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agentdyno.rig.building import ensure
-from agentdyno.rig.environments import adapter_environment, check
+from agentdyno.rig.environments import adapter_environment, check, native_environment
 from agentdyno.rig.frameworks import all_folders
 
 OF_THE_RIG = ["locust", "gevent", "duckdb", "pyarrow", "kubernetes", "typer", "pytest", "pip", "uv"]
@@ -15,6 +15,7 @@ OF_FRAMEWORKS = {
     "llamaindex": ["llama_index.core", "llama_index.llms.openai_like"],
     "autogen": ["autogen_agentchat", "autogen_core", "autogen_ext"],
 }
+NATIVE = [folder for folder in all_folders() if (folder / "native.in").exists()]
 CODE = """
 import importlib.util, sys
 def found(name):
@@ -24,6 +25,18 @@ def found(name):
         return False
 print(*(name for name in sys.argv[1:] if found(name)))
 """
+
+
+@pytest.mark.frameworks
+@pytest.mark.parametrize("folder", NATIVE, ids=lambda folder: folder.name)
+def test_an_instrumentation_is_in_an_environment_of_its_own_alone(folder: Path) -> None:
+    native = native_environment(folder)
+    ensure(adapter_environment(folder))
+    ensure(native)
+    assert check(native) == []
+    sdk = ["opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http", "openinference.instrumentation"]
+    timed = [adapter_environment(folder).python, "-c", CODE, *sdk]
+    assert subprocess.run(timed, capture_output=True, text=True, check=True).stdout.split() == []
 
 
 @pytest.mark.frameworks

@@ -9,16 +9,22 @@ from agentdyno.rig.environments import (
     ROOT,
     SetupError,
     adapter_environment,
+    native_environment,
     normalised,
     profiler_environment,
     rig_environment,
 )
 from agentdyno.rig.frameworks import all_folders
-from agentdyno.rig.locks import adapter_requirements, locked_version, rig_requirements, write_lock
+from agentdyno.rig.locks import adapter_requirements, locked_version, native_requirements, rig_requirements, write_lock
 from tests.rig.conftest import Checkout, make_wheel
 
 FOLDERS = all_folders()
-LOCKS = [rig_environment().lock, profiler_environment().lock, *(adapter_environment(folder).lock for folder in FOLDERS)]
+NATIVE = [folder for folder in FOLDERS if (folder / "native.in").exists()]
+LOCKS = [
+    *(rig_environment().lock, profiler_environment().lock),
+    *(adapter_environment(folder).lock for folder in FOLDERS),
+    *(native_environment(folder).lock for folder in NATIVE),
+]
 # Each framework's own distributions, of which no trace may be in another's environment.
 OWN = {
     "langchain": {"langchain", "langchain-core", "langgraph", "langsmith"},
@@ -44,8 +50,15 @@ def pinned(lock: Path) -> set[str]:
     return {normalised(name) for name in re.findall(r"(?m)^([A-Za-z0-9._-]+)==", lock.read_text())}
 
 
+def versions(lock: Path) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for name, version in re.findall(r"(?m)^([A-Za-z0-9._-]+)==([^ ;]+)", lock.read_text()):
+        found.setdefault(normalised(name), set()).add(version)
+    return found
+
+
 def name_of(lock: Path) -> str:
-    return lock.parent.name if lock.parent != ROOT else "rig"
+    return f"{lock.parent.name}/{lock.stem}" if lock.parent != ROOT else "rig"
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=name_of)
@@ -63,7 +76,7 @@ def test_no_lock_holds_an_address_or_a_path(lock: Path) -> None:
     assert "://" not in text
     assert not re.search(r"(?m)(^|\s)[~.]?/\w", text)
     assert "--find-links" not in text
-    assert "index" not in re.sub(r"(?m)^llama-index.*$", "", text)
+    assert "index" not in re.sub(r"(?m)^.*llama-index.*$", "", text)
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
@@ -77,6 +90,18 @@ def test_an_adapters_lock_covers_its_requirements_and_nothing_of_others(folder: 
             assert own & names
         else:
             assert not own & names
+
+
+@pytest.mark.parametrize("folder", NATIVE, ids=lambda folder: folder.name)
+def test_an_instrumentation_is_locked_beside_the_very_framework_that_is_measured(folder: Path) -> None:
+    base, native = (versions(environment(folder).lock) for environment in (adapter_environment, native_environment))
+    wanted = {normalised(re.split(r"[^A-Za-z0-9._-]", line)[0]) for line in native_requirements(folder)}
+    assert {"opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"} <= wanted <= native.keys()
+    assert {name: native[name] for name in native.keys() & base.keys()} == {
+        name: base[name] for name in native.keys() & base.keys()
+    }
+    assert not native.keys() & (OF_THE_RIG | set.union(*OWN.values()))
+    assert not base.keys() & {"opentelemetry-sdk", "openinference-instrumentation"}
 
 
 def test_the_rigs_lock_covers_pyprojects_extras() -> None:

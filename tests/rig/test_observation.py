@@ -57,6 +57,7 @@ def test_a_prometheus_is_told_of_every_part_and_untold(tmp_path: Path, manifest:
     watching.add("host", "http://127.0.0.1:8000")
     watching.add("backend", "https://llm.example:8443/v1")
     watching.add("recorder", None)
+    watching.add("load", "http://127.0.0.1:9646")
     with watching:
         (file,) = observed.glob("*.json")
         assert file.stem == manifest.run_id
@@ -69,7 +70,7 @@ def test_a_prometheus_is_told_of_every_part_and_untold(tmp_path: Path, manifest:
             labels = entry["labels"]
             assert (labels["run"], labels["framework"]) == (manifest.run_id, manifest.framework.name)
             assert labels["scenario"] == manifest.plan.scenario
-        assert told["load"]["targets"] == [f"127.0.0.1:{watching.load_port}"]
+        assert told["load"]["targets"] == ["127.0.0.1:9646"]
         (run,) = running(tmp_path / "runs")
         assert run.metrics["host"] == "http://127.0.0.1:8000/metrics"
     assert list(observed.iterdir()) == []

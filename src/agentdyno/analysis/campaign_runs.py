@@ -154,6 +154,10 @@ def _strangers(manifest: Manifest, campaign: Campaign, planned: PlannedRun, entr
             yield Finding(code, f"The run's {what} is {found}; the campaign's is {due}.")
     if manifest.heap_profile is not None:
         yield Finding(Reason.PROFILED, "The heap profiler was in the process; a timed run has none.")
+    if manifest.native_spans is not None:
+        yield Finding(
+            Reason.NATIVE_SPANS, "The framework's own instrumentation was in the process; a timed run has none."
+        )
 
 
 def _lock(manifest: Manifest, entry: Entry) -> str:

@@ -41,7 +41,8 @@ class Drained(msgspec.Struct, frozen=True):
 
 class Growth(msgspec.Struct, frozen=True, kw_only=True):
     """slope, low, high: MB (10^6 bytes) per 10,000 requests over the later half of the points, and its 95 % confidence
-    interval; r2: of that fit, how much of the variance it explains. None with too few points. overall: over all points.
+    interval; r2: of that fit, how much of the variance it explains. None with too few points, or too few requests
+    between them. overall: over all points.
     """
 
     verdict: Verdict
@@ -65,12 +66,12 @@ class _Fit(msgspec.Struct, frozen=True):
 def growth(points: Sequence[Drained]) -> Growth:
     """Judge a series in the order of time."""
     count = len(points)
-    if count < POINTS_MIN:
-        text = f"{count} points are too few to tell growth from chance; {POINTS_MIN} are needed."
-        requests = points[-1].requests - points[0].requests if points else 0
+    requests = points[-1].requests - points[0].requests if points else 0
+    missing = _missing(points)
+    if missing is not None:
         return Growth(
             verdict=Verdict.NOT_LONG_ENOUGH,
-            sentence=_sentence(Verdict.NOT_LONG_ENOUGH, text),
+            sentence=_sentence(Verdict.NOT_LONG_ENOUGH, missing),
             points=count,
             requests=requests,
         )
@@ -80,13 +81,25 @@ def growth(points: Sequence[Drained]) -> Growth:
         verdict=verdict,
         sentence=_sentence(verdict, why),
         points=count,
-        requests=points[-1].requests - points[0].requests,
+        requests=requests,
         slope_mb=later.slope,
         low_mb=later.low,
         high_mb=later.high,
         r2=later.r2,
         overall_slope_mb=_fit(points).slope,
     )
+
+
+def _missing(points: Sequence[Drained]) -> str | None:
+    """What a fit would need and is not there, as a sentence."""
+    count = len(points)
+    if count < POINTS_MIN:
+        return f"{count} points are too few to tell growth from chance; {POINTS_MIN} are needed."
+    third = max(3, count // 3)
+    for part, name in ((points[:third], "first third"), (points[-third:], "last third")):
+        if part[0].requests == part[-1].requests:
+            return f"no request was answered in the {name} of the points."
+    return None
 
 
 def _judge(points: Sequence[Drained], later: _Fit) -> tuple[Verdict, str]:
@@ -123,8 +136,6 @@ def _fit(points: Sequence[Drained]) -> _Fit:
     x = np.array([point.requests for point in points], float) / PER_REQUESTS
     y = np.array([point.memory_bytes for point in points], float) / 1e6
     spread = float(((x - x.mean()) ** 2).sum())
-    if spread == 0:
-        return _Fit(0.0, -math.inf, math.inf, 0.0)
     slope = float(((x - x.mean()) * (y - y.mean())).sum() / spread)
     rest = y - y.mean() - slope * (x - x.mean())
     left, total = float((rest**2).sum()), float(((y - y.mean()) ** 2).sum())

@@ -89,14 +89,20 @@ def usual_path(table: PhaseTable | None) -> CriticalPath | None:
     """The critical path that most requests took, with the mean time of each of its steps."""
     if table is None:
         return None
+    counts: Counter[tuple[str, ...]] = Counter()
+    sums_ns: dict[tuple[str, ...], list[int]] = {}
     with no_collections():
-        paths = [critical_path(request) for request in table.requests]
-    names = [tuple(step.name for step in path) for path in paths]
-    usual, count = Counter(names).most_common(1)[0]
-    of_these = [path for path, its_names in zip(paths, names, strict=True) if its_names == usual]
-    means = np.array([[step.took_ns for step in path] for path in of_these], dtype=np.float64).mean(axis=0) / NS_PER_MS
-    steps = tuple(SummaryStep(name, float(mean)) for name, mean in zip(usual, means, strict=True))
-    return CriticalPath(requests=count, of_requests=len(paths), steps=steps)
+        for request in table.requests:
+            path = critical_path(request)
+            names = tuple(step.name for step in path)
+            counts[names] += 1
+            so_far = sums_ns.setdefault(names, [0] * len(path))
+            for number, step in enumerate(path):
+                so_far[number] += step.took_ns
+    usual, count = counts.most_common(1)[0]
+    means = [total / count / NS_PER_MS for total in sums_ns[usual]]
+    steps = tuple(SummaryStep(name, mean) for name, mean in zip(usual, means, strict=True))
+    return CriticalPath(requests=count, of_requests=len(table.requests), steps=steps)
 
 
 def span_ledger(data: RunData) -> SpanLedger:
@@ -108,18 +114,17 @@ def span_ledger(data: RunData) -> SpanLedger:
     """
     if data.spans is None or data.requests is None:
         return SpanLedger()
-    spans = data.spans.select(["trace_id", "span_id", "parent_span_id", "kind", "error"])
-    wanted = pa.array(data.requests.trace_ids(Outcome.OK), pa.string())
-    own = spans.filter(pc.is_in(spans["trace_id"], wanted))
-    counted = own.filter(of_kinds(own, _COUNTED))
-    received = int(pc.count_distinct(counted["span_id"]).as_py())
+    spans = data.spans
+    # One column at a time: a table of those rows would be a second copy of most of a long run.
+    own = pc.is_in(spans["trace_id"], pa.array(data.requests.trace_ids(Outcome.OK), pa.string()))
+    counted = pc.and_(own, of_kinds(spans, _COUNTED))
+    received = _distinct(spans["span_id"].filter(counted))
     served = data.backend is not None and data.backend.stats is not None
     if served:
-        calls = counted.filter(of_kinds(counted, (SpanKind.CHAT,)))
-        good = calls.filter(pc.is_null(calls["error"]))["span_id"]
-        answers = own.filter(of_kinds(own, (SpanKind.SERVED,)))
-        answered = answers.filter(pc.is_in(answers["parent_span_id"], good.combine_chunks()))
-        received += int(pc.count_distinct(answered["parent_span_id"]).as_py())
+        good = pc.and_(pc.and_(own, of_kinds(spans, (SpanKind.CHAT,))), pc.is_null(spans["error"]))
+        asked = spans["span_id"].filter(good).combine_chunks()
+        answered = spans["parent_span_id"].filter(pc.and_(own, of_kinds(spans, (SpanKind.SERVED,))))
+        received += _distinct(answered.filter(pc.is_in(answered, asked)))
     return SpanLedger(
         expected=data.requests.expected_spans(Outcome.OK, served=served),
         received=received,
@@ -128,7 +133,11 @@ def span_ledger(data: RunData) -> SpanLedger:
     )
 
 
+def _distinct(ids: pa.ChunkedArray) -> int:
+    return int(pc.count_distinct(ids).as_py())
+
+
 def _orphans(spans: pa.Table) -> int:
-    children = spans.filter(pc.and_(of_kinds(spans, _WITH_PARENT), pc.is_valid(spans["parent_span_id"])))
-    there: int = int(pc.sum(pc.is_in(children["parent_span_id"], spans["span_id"])).as_py() or 0)
-    return int(children.num_rows) - there
+    parents = spans["parent_span_id"].filter(of_kinds(spans, _WITH_PARENT)).drop_null()
+    there = int(pc.sum(pc.is_in(parents, spans["span_id"])).as_py() or 0)
+    return len(parents) - there

@@ -22,6 +22,9 @@ from agentdyno.record.folder import GC_COLUMNS, LOOP_COLUMNS, REQUEST_COLUMNS, R
 from agentdyno.record.manifest import Backend, Manifest
 from agentdyno.record.span_table import SPAN_COLUMNS
 
+# Of a span's row figures need all but its attributes, which are half of the memory; of these texts there are few.
+SPAN_COLUMNS_READ = tuple(name for name in SPAN_COLUMNS if name != "attributes")
+_REPEATED = ("service", "kind", "name", "phase", "error")
 Numbers = NDArray[np.float64]
 Marks = NDArray[np.bool_]
 NS_PER_S = 1_000_000_000
@@ -127,7 +130,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class RunData:
-    """One run's raw data. resources, gc, loop and spans are None when the run kept none."""
+    """One run's raw data. resources, gc, loop and spans are None when the run kept none; spans without attributes."""
 
     path: Path
     manifest: Manifest
@@ -167,22 +170,25 @@ def read_run(path: Path, manifest: Manifest | None = None) -> RunData:
         resources=_table(path / "resources.parquet", RESOURCE_COLUMNS),
         gc=_table(path / "gc.parquet", GC_COLUMNS),
         loop=_table(path / "loop.parquet", LOOP_COLUMNS),
-        spans=_table(path / "spans.parquet", SPAN_COLUMNS),
+        spans=_table(path / "spans.parquet", SPAN_COLUMNS, SPAN_COLUMNS_READ, _REPEATED),
         backend=_read_json(path / "backend.json", Backend) if (path / "backend.json").exists() else None,
     )
 
 
-def _table(file: Path, columns: Sequence[str]) -> pa.Table | None:
+def _table(
+    file: Path, columns: Sequence[str], read: Sequence[str] | None = None, repeated: Sequence[str] = ()
+) -> pa.Table | None:
+    """A file that must have `columns`; of them those to read, and those whose few texts are held once."""
     if not file.exists():
         return None
     try:
-        table = pq.read_table(file)
+        there = pq.read_schema(file).names
+        missing = [name for name in columns if name not in there]
+        if missing:
+            raise DataError(f"{file} is not what this version writes: it has no column {', '.join(missing)}.")
+        return pq.read_table(file, columns=None if read is None else list(read), read_dictionary=list(repeated))
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{file} cannot be read: {error}.") from error
-    missing = [name for name in columns if name not in table.column_names]
-    if missing:
-        raise DataError(f"{file} is not what this version writes: it has no column {', '.join(missing)}.")
-    return table
 
 
 def _read_json(file: Path, kind: type[Any]) -> Any:

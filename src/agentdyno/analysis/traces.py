@@ -132,20 +132,24 @@ def critical_path(request: TracedRequest) -> list[Step]:
     three tools at once so only the last to end is on the path, and what began before it.
     """
     steps: list[Step] = []
-    at_ns, after = request.end_ns, _last_gap(request)
-    rest = sorted(request.events, key=lambda event: (event.end_ns, -event.start_ns))
-    while rest:
-        event = rest.pop()
-        if event.start_ns >= at_ns:
+    begin_ns, at_ns, after = request.start_ns, request.end_ns, _last_gap(request)
+    for event in reversed(sorted(request.events, key=_by_end)):  # noqa: C413 - of equals the last comes first
+        start_ns, end_ns = event.start_ns, event.end_ns
+        if start_ns >= at_ns:
             continue
-        end_ns = min(event.end_ns, at_ns)
         if end_ns < at_ns:
             steps.append(Step(after, at_ns - end_ns))
-        steps.append(Step(event.title, end_ns - max(event.start_ns, request.start_ns)))
-        at_ns, after = max(event.start_ns, request.start_ns), Phase.FRAMEWORK.value
-    if at_ns > request.start_ns:
-        steps.append(Step(Phase.PARSE.value if steps else Phase.FRAMEWORK.value, at_ns - request.start_ns))
+            at_ns = end_ns
+        start_ns = max(start_ns, begin_ns)
+        steps.append(Step(event.title, at_ns - start_ns))
+        at_ns, after = start_ns, Phase.FRAMEWORK.value
+    if at_ns > begin_ns:
+        steps.append(Step(Phase.PARSE.value if steps else Phase.FRAMEWORK.value, at_ns - begin_ns))
     return steps[::-1]
+
+
+def _by_end(event: Event) -> tuple[int, int]:
+    return event.end_ns, -event.start_ns
 
 
 def _last_gap(request: TracedRequest) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from agentdyno.analysis.figures import lateness_ms, mean_in_flight, run_queue_wait_seconds
-from agentdyno.analysis.run_data import Requests, RunData
+from agentdyno.analysis.run_data import Numbers, Requests, RunData
 from agentdyno.contract.proof import Stage
 from agentdyno.contract.run import BackendStage, Finding, Outcome, Reason, Verdict
 from agentdyno.contract.summary import Generator, Latencies, Latency, Load, SpanLedger
@@ -30,8 +30,11 @@ _NOTES = frozenset(
         Reason.NOISY,
         Reason.PROBES_LOST,
         Reason.PROFILED,
+        Reason.NOT_READABLE,
+        Reason.NATIVE_SPANS,
     }
 )
+_NOT_COMPARABLE = frozenset({Reason.PROFILED, Reason.NATIVE_SPANS})
 
 
 def verdict(
@@ -62,10 +65,14 @@ def verdict(
     if data.manifest.heap_profile is not None:
         text = "The heap profiler was in the process: times, CPU and memory are not the framework's own."
         findings.append(Finding(Reason.PROFILED, text))
+    if data.manifest.native_spans is not None:
+        text = "Not for comparison: the framework's own instrumentation was in the process, so nothing in it is timed."
+        findings.append(Finding(Reason.NATIVE_SPANS, text))
     reasons = tuple(f for f in findings if f.code not in _NOTES)
     notes = [f for f in findings if f.code in _NOTES]
     notes += [] if phases_claimed else missing
-    return Verdict(not reasons, reasons, tuple(notes))
+    comparable = all(finding.code not in _NOT_COMPARABLE for finding in findings)
+    return Verdict(not reasons, reasons, tuple(notes), comparable)
 
 
 def is_overloaded(load: Load) -> bool:
@@ -204,6 +211,9 @@ def _wire(data: RunData, load: Load) -> Iterator[Finding]:
     rows = data.requests.stage(Stage.MEASURE) & data.requests.outcome(Outcome.OK)
     # The host's prompt bytes are of all calls it made, the backend's of those it answered well.
     retried = bool(np.nansum(data.requests.numbers("retries")[rows]))
+    # A connection that a request gave up may carry the first call of another one, of whichever stage.
+    if not retried and data.requests.outcome(Outcome.OK).all():
+        yield from _connections(data.requests.numbers("connections")[rows], served)
     for column, count in (
         ("llm_calls", served.calls),
         *(() if retried else (("prompt_bytes", served.prompt_bytes),)),
@@ -217,6 +227,18 @@ def _wire(data: RunData, load: Load) -> Iterator[Finding]:
         if counted != count:
             text = f"The host counted {counted:.0f} {column.replace('_', ' ')}; the backend served {count}."
             yield Finding(Reason.WORK_DIFFERS, text)
+
+
+def _connections(opened: Numbers, served: BackendStage) -> Iterator[Finding]:
+    """Connections the host saw opened for its calls, against those whose first call the backend served."""
+    if served.connections is None or np.isnan(opened).any():
+        return
+    if opened.sum() != served.connections:
+        text = (
+            f"The host counted {opened.sum():.0f} connections opened to the LLM; the backend served the first call of "
+            f"{served.connections}."
+        )
+        yield Finding(Reason.WORK_DIFFERS, text)
 
 
 def _spans(data: RunData, spans: SpanLedger, phases_claimed: bool) -> Iterator[Finding]:

@@ -86,13 +86,26 @@ class KeepsSessions(Protocol):
         """Forget what is kept for that session; unknown ids are no error."""
 
 
+class Native(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The framework's own instrumentation: what makes its spans, where a run asks for them.
+
+    title: whose it is, for people. instrumentors: classes as `module:Class` with OpenTelemetry's `instrument` method;
+    none for a framework that makes spans by itself once the process has a tracer provider. env: set in that host only.
+    """
+
+    title: str
+    instrumentors: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+
+
 class Variant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One entry of an adapter folder: a name that FRAMEWORK= accepts.
 
     entry: `module:Class`, the module a file in the folder. approach: "default" (as the framework's own
     documentation builds it) or "tuned". llm_calls: how many calls the variant makes for one request of the
     scenario (None: not fixed). distribution: whose version names the framework's version (None: our own).
-    command: instead of an entry, a program that listens on $PORT (for other languages).
+    command: instead of an entry, a program that listens on $PORT (for other languages). native: the framework's own
+    instrumentation (None: it has none); the folder's native.in names its distributions.
     """
 
     name: str
@@ -106,6 +119,7 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     distribution: str | None = None
     capabilities: tuple[str, ...] = ()
     env: dict[str, str] = {}
+    native: Native | None = None
 
 
 class _AdapterFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

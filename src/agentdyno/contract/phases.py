@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from enum import StrEnum
+from itertools import pairwise
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
@@ -71,6 +72,12 @@ def tile(start_ns: int, end_ns: int, stretches: Sequence[Stretch]) -> dict[Phase
 
 def covered(stretches: Sequence[tuple[_Label, int, int]], precedence: Sequence[_Label]) -> dict[_Label, int]:
     """How much time each label has, of stretches (label, start, end); where some overlap, the first of `precedence`."""
+    ordered = sorted(stretches, key=itemgetter(1))
+    if all(before[2] <= after[1] for before, after in pairwise(ordered)):  # as it mostly is, and much quicker
+        apart = dict.fromkeys(precedence, 0)
+        for label, start, end in ordered:
+            apart[label] += end - start
+        return apart
     places = {label: at for at, label in enumerate(precedence)}
     borders = [(start, 1, places[label]) for label, start, _ in stretches]
     borders += [(end, -1, places[label]) for label, _, end in stretches]

@@ -125,7 +125,10 @@ class WorkerEnd(msgspec.Struct, frozen=True):
 
 
 class BackendStage(msgspec.Struct, frozen=True):
-    """What the mock LLM served for one stage's orders; sums over calls."""
+    """What the mock LLM served for one stage's orders; sums over calls.
+
+    connections: those whose first call was one of these (None in records of a version that did not count them).
+    """
 
     calls: int = 0
     errors: int = 0
@@ -133,15 +136,30 @@ class BackendStage(msgspec.Struct, frozen=True):
     prompt_tokens: int = 0
     completion_tokens: int = 0
     tool_calls: int = 0
+    connections: int | None = None
+
+
+class BackendConnections(msgspec.Struct, frozen=True):
+    """Connections that the mock LLM accepted, whoever opened them, and the requests of any kind that came on them.
+
+    most_requests: on one connection.
+    """
+
+    accepted: int = 0
+    requests: int = 0
+    most_requests: int = 0
 
 
 class BackendStats(msgspec.Struct, frozen=True):
-    """The mock LLM's `/stats`. stages: by stage letter; "" for calls without an order id."""
+    """The mock LLM's `/stats`. stages: by stage letter; "" for calls without an order id. connections: None in records
+    of a version that did not count them.
+    """
 
     stages: dict[str, BackendStage]
     in_flight: int
     in_flight_max: int
     cancelled: int
+    connections: BackendConnections | None = None
 
 
 class Reason(StrEnum):
@@ -169,6 +187,8 @@ class Reason(StrEnum):
     NOISY = "noisy"
     PROBES_LOST = "probes_lost"
     PROFILED = "profiled"
+    NOT_READABLE = "not_readable"
+    NATIVE_SPANS = "native_spans"
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -179,8 +199,13 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """valid is False when there is at least one reason. notes do not make a run invalid."""
+    """valid is False when there is at least one reason. notes do not make a run invalid.
+
+    comparable is False when the host carried what a timed one never does (a heap profiler, the framework's own
+    instrumentation): such a run enters no comparison and no ranking, valid or not.
+    """
 
     valid: bool
     reasons: tuple[Finding, ...] = ()
     notes: tuple[Finding, ...] = ()
+    comparable: bool = True

@@ -48,7 +48,8 @@ class Host:
     on_trace: told of every finished request and its outcome.
     admission: how many requests may be in flight; beyond it a cheap 429 (None: no limit, which shows the collapse).
     probing: whether the probes run; only the self-check, which measures what they cost, switches them off.
-    heap: takes a heap profile, in a process that is profiled.
+    heap: takes a heap profile, in a process that is profiled. enter: called in each request's context before the
+    framework, in a process that carries its instrumentation.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Host:
         on_trace: Callable[[RequestTrace, str], None] | None = None,
         probing: bool = True,
         heap: Callable[[], bytes] | None = None,
+        enter: Callable[[RequestTrace], None] | None = None,
     ) -> None:
         self.adapter = adapter
         self.metrics = metrics
@@ -85,6 +87,7 @@ class Host:
         self._on_trace = on_trace
         self._probing = probing
         self._heap = heap
+        self._enter = enter
         detail = f"{admission} requests are in flight, which is the admission limit. Try again later."
         self._rejection = _encode(Problem("Too many requests", 429, "admission", detail))
 
@@ -148,7 +151,7 @@ class Host:
                 outcome = "bad_request"
                 await _send_problem(send, _as_problem(error))
                 return
-            outcome = await Invocation(self.adapter, request, trace, receive, send).run()
+            outcome = await Invocation(self.adapter, request, trace, receive, send, self._enter).run()
         finally:
             self._in_flight -= 1
             self.metrics.in_flight.dec()

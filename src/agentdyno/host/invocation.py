@@ -28,23 +28,32 @@ class Invocation:
     """Runs the adapter for one request in a task of its own, so that it can be cancelled without waiting for it.
 
     A framework that swallows its cancellation cannot hold the answer up; the closed trace makes its further LLM
-    and tool calls fail.
+    and tool calls fail. enter: called in the framework's context before it begins.
     """
 
     def __init__(
-        self, adapter: Adapter, request: InvokeRequest, trace: RequestTrace, receive: Receive, send: Send
+        self,
+        adapter: Adapter,
+        request: InvokeRequest,
+        trace: RequestTrace,
+        receive: Receive,
+        send: Send,
+        enter: Callable[[RequestTrace], None] | None = None,
     ) -> None:
         self._adapter = adapter
         self._request = request
         self._trace = trace
         self._receive = receive
         self._send = send
+        self._enter = enter
 
     async def run(self) -> str:
         """Serve the request to its last byte; returns the outcome's label for the metrics."""
         work = self._stream() if self._request.stream else self._adapter.invoke(self._request)
         context = contextvars.copy_context()
         context.run(CURRENT.set, self._trace)
+        if self._enter is not None:
+            context.run(self._enter, self._trace)
         task: asyncio.Task[str] = asyncio.get_running_loop().create_task(work, context=context)
         leaving = asyncio.ensure_future(self._receive())  # after the body, the next message is the disconnect
         try:

@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -29,6 +29,7 @@ from agentdyno.host import border, offline
 if TYPE_CHECKING:
     from agentdyno.host.app import Host
     from agentdyno.host.heap import HeapProfiler
+    from agentdyno.host.native import NativeSpans
 
 API_KEY_VARIABLE = "AGENTDYNO_LLM_API_KEY"
 _BACKLOG = 4096
@@ -48,13 +49,13 @@ def main(argv: list[str] | None = None) -> int:
         if options.offline:
             offline.refuse_all_but_loopback()
         heap = None if options.heap_profile is None else _heap_profiler(options, folder.path)
+        native = None if options.native_spans is None else _native_spans(options, variant)
         llm_border = border.install(options.llm)
         adapter = load_adapter(folder.path, variant)
         llm_border.refresh()
-        snapshot = None if heap is None else heap.snapshot
-        host = _host(options, variant, adapter, workload, key, llm_border, snapshot)
+        host = _host(options, variant, adapter, workload, key, llm_border, heap, native)
         listener = _listen(options)
-    except (AdapterError, ProofError, HeapProfilerMissing, msgspec.MsgspecError, ValueError) as error:
+    except (AdapterError, ProofError, InstrumentMissing, msgspec.MsgspecError, ValueError) as error:
         sys.stderr.write(f"The host cannot start: {error}\n")
         return 2
     try:
@@ -62,14 +63,16 @@ def main(argv: list[str] | None = None) -> int:
     finally:
         if heap is not None:
             heap.close()
+        if native is not None:
+            native.close()
 
 
-class HeapProfilerMissing(RuntimeError):
-    """The heap profiler cannot be loaded from where it should be; the text says why."""
+class InstrumentMissing(RuntimeError):
+    """What no timed process carries cannot be loaded from where it should be; the text says why."""
 
 
 def _heap_profiler(options: argparse.Namespace, adapter: Path) -> HeapProfiler:
-    """Started before the adapter is imported, so that what its imports hold is seen. Raises HeapProfilerMissing."""
+    """Started before the adapter is imported, so that what its imports hold is seen. Raises InstrumentMissing."""
     from agentdyno.host.heap import HeapProfiler
 
     labels = {"framework": options.variant, "run": options.run_id}
@@ -78,7 +81,19 @@ def _heap_profiler(options: argparse.Namespace, adapter: Path) -> HeapProfiler:
         return HeapProfiler(options.heap_profile, labels, roots)
     except ImportError as error:
         text = f"the heap profiler cannot be loaded from {options.heap_profile}: {error}"
-        raise HeapProfilerMissing(text) from error
+        raise InstrumentMissing(text) from error
+
+
+def _native_spans(options: argparse.Namespace, variant: Variant) -> NativeSpans:
+    """Before the adapter is imported, as instrumentations want it. Raises InstrumentMissing."""
+    from agentdyno.host.native import NativeSpans, NativeSpansMissing
+
+    if variant.native is None or options.native_path is None:
+        raise InstrumentMissing(f"native spans need --native-path, and `native` in the adapter.toml of {variant.name}")
+    try:
+        return NativeSpans(options.native_path, options.native_spans, variant.native.instrumentors)
+    except NativeSpansMissing as error:
+        raise InstrumentMissing(str(error)) from error
 
 
 def load_adapter(folder: Path, variant: Variant) -> Adapter:
@@ -124,7 +139,8 @@ def _host(
     workload: Workload,
     key: bytes,
     llm_border: border.Border,
-    heap: Callable[[], bytes] | None,
+    heap: HeapProfiler | None,
+    native: NativeSpans | None,
 ) -> Host:
     from agentdyno.host.app import Host
     from agentdyno.host.metrics import HostMetrics
@@ -152,7 +168,8 @@ def _host(
         border=llm_border,
         spans=None if options.spans is None else Sender(parse_address(options.spans), Service.HOST),
         probing=not options.no_probes,
-        heap=heap,
+        heap=None if heap is None else heap.snapshot,
+        enter=None if native is None else native.enter,
     )
 
 
@@ -242,6 +259,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--heap-profile", type=Path, metavar="FOLDER", help="sample the heap, with the profiler that is in this folder"
     )
+    parser.add_argument(
+        "--native-spans", metavar="URL", help="the OTLP endpoint for spans of the framework's own instrumentation"
+    )
+    parser.add_argument("--native-path", type=Path, metavar="FOLDER", help="where that instrumentation is")
     parser.add_argument("--run-id", default="", help="the run that heap profiles are labelled with")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)

@@ -57,7 +57,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     moments_monotonic_ns: `drained` (the load has ended, nothing is in flight) and `rested` (after the idle wait), for
     which the resources say what was held then. cgroup: limits and throttling, where the host is in one.
     heap_profile: the profiler and its settings, in a run whose times and memory are for that reason no figures of the
-    framework; None in every other.
+    framework; None in every other. native_spans: likewise, the framework's own instrumentation and its distributions.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -96,6 +96,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     unix_offset_ns: int | None = None
     proof_key: str | None = None
     heap_profile: dict[str, Any] | None = None
+    native_spans: dict[str, Any] | None = None
     stage_seconds: dict[str, float] = {}
     findings: list[Finding] = []
 

@@ -19,6 +19,12 @@ from agentdyno.record.cpu_clock import cpu_ns
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _KIB = 1024
 _ENDED = frozenset("ZX")
+_FIGURES = {
+    "status": "RSS, its peak, VSZ and context switches",
+    "smaps_rollup": "PSS, USS and private dirty",
+    "schedstat": "The run-queue wait",
+    "fd": "The number of open files and sockets",
+}
 _T = TypeVar("_T")
 
 
@@ -59,6 +65,9 @@ class Reader(Protocol):
 
     def children(self, pid: int) -> list[int]:
         """All descendants that are alive."""
+
+    def gaps(self, pid: int) -> list[str]:
+        """What cannot be read of this process, though it is there, and why; a sentence each."""
 
 
 class ProcReader:
@@ -119,6 +128,17 @@ class ProcReader:
             waiting += children
         return found
 
+    def gaps(self, pid: int) -> list[str]:
+        """See Reader.gaps."""
+        base = self._root / str(pid)
+        found = []
+        for name, figures in _FIGURES.items():
+            try:
+                os.listdir(base / name) if name == "fd" else (base / name).read_bytes()  # noqa: PTH208
+            except OSError as error:
+                found.append(f"{figures} of process {pid} cannot be read: {base / name}: {error.strerror}.")
+        return found if _text(base / "stat") is not None else []
+
     def _children_listed(self, pid: int) -> list[int]:
         tasks = _entries(self._root / str(pid) / "task")
         return [int(child) for task in tasks for child in (_text(task / "children") or "").split()]
@@ -168,6 +188,10 @@ class PsutilReader:
             return [child.pid for child in psutil.Process(pid).children(recursive=True)]
         except psutil.Error:
             return []
+
+    def gaps(self, pid: int) -> list[str]:
+        """Of the platform, not of a process: see Reading."""
+        return []
 
 
 def _allowed(read: Callable[[], _T]) -> _T | None:

@@ -143,9 +143,11 @@ def client_table(requests: pa.Table, t0_ns: int) -> pa.Table:
 
 
 def spans_of(table: pa.Table) -> Iterator[Span]:
-    """The rows of such a table as spans again; attributes as a dict."""
-    for values in zip(*(table[name].to_pylist() for name in SPAN_COLUMNS), strict=True):
-        *facts, attributes = values
+    """The rows of such a table as spans again; attributes as a dict, empty where they were not read."""
+    columns = [table[name].to_pylist() for name in SPAN_COLUMNS if name in table.column_names]
+    if "attributes" not in table.column_names:
+        columns.append(["{}"] * table.num_rows)
+    for *facts, attributes in zip(*columns, strict=True):
         trace_id, span_id, parent, service, kind, name, phase, start_ns, end_ns, error = facts
         typed = (Service(service), SpanKind(kind), name, None if phase is None else Phase(phase))
         yield Span(trace_id, span_id, parent, *typed, start_ns, end_ns, error, msgspec.json.decode(attributes))

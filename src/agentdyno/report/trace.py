@@ -1,10 +1,11 @@
-"""`agentdyno trace`: where the time of a run's requests went, and the waterfalls of the slowest."""
+"""`agentdyno trace`: where a run's time went, the waterfalls of its slowest requests, and the heap at that time."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow.compute as pc
 from rich.console import Console
@@ -21,11 +22,12 @@ from agentdyno.analysis.phases import (
     usual_path,
 )
 from agentdyno.analysis.run_data import RunData, read_run
-from agentdyno.analysis.traces import Share, TracedRequest
+from agentdyno.analysis.traces import Share, TracedRequest, of_kinds
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.phases import Phase
 from agentdyno.contract.run import ExitCode
 from agentdyno.contract.summary import CriticalPath, PhaseTime
+from agentdyno.record.heap_folder import HEAP_FOLDER, HeapIndex, covering, read_index
 from agentdyno.record.span_table import spans_of
 from agentdyno.record.spans import Span, SpanKind
 
@@ -39,6 +41,7 @@ _STYLES = {Phase.PLAN: "cyan", Phase.TOOL: "yellow", Phase.REFLECT: "green", Pha
 _NAME_WIDTH = 34
 _NUMBER_WIDTH = 9
 _LEAST_BAR = 10
+_NATIVE_MARK = "~ "
 
 
 def find_run(text: str, runs: Path) -> Path:
@@ -84,8 +87,13 @@ def print_trace(data: RunData, console: Console, *, slowest: int = 0) -> None:
     spans = span_ledger(data)
     line = f"Spans: {spans.expected} expected, {spans.received} received, {spans.orphaned} orphaned"
     console.print(Text(f"{line}, {spans.dropped} records dropped by their sender."))
+    if data.manifest.native_spans is not None:
+        console.print(Text(_native_line(data, data.manifest.native_spans)))
+    heap = read_index(data.path) if slowest else None
     for request in sorted(table.requests, key=lambda r: r.start_ns - r.end_ns)[:slowest]:
         _print_waterfall(data, request, console)
+        if heap is not None:
+            _print_heap(data.path, heap, request, console)
 
 
 def _why_not(data: RunData) -> str:
@@ -95,6 +103,17 @@ def _why_not(data: RunData) -> str:
     if data.spans is None:
         return f"{name} has no spans.parquet: it did not come to the end where that is written."
     return f"Not one traced request of the measured stage of {name} was verified, so there are no phases to show."
+
+
+def _native_line(data: RunData, about: dict[str, Any]) -> str:
+    if data.spans is None:
+        return ""
+    native = data.spans.filter(of_kinds(data.spans, (SpanKind.NATIVE,)))
+    placed = pc.sum(pc.is_in(native["parent_span_id"], data.spans["span_id"])).as_py() or 0
+    return (
+        f"The framework's own spans ({about['title']}): {native.num_rows} of all stages, "
+        f"{native.num_rows - placed} without their parent; marked with {_NATIVE_MARK.strip()} below."
+    )
 
 
 # the tables
@@ -151,6 +170,12 @@ class SpanLine:
     span: Span
     depth: int
 
+    @property
+    def name(self) -> str:
+        """Indented by its depth, and marked when the framework's own instrumentation made it."""
+        mark = _NATIVE_MARK if self.span.kind is SpanKind.NATIVE else ""
+        return "  " * self.depth + mark + self.span.name
+
 
 def _print_waterfall(data: RunData, request: TracedRequest, console: Console) -> None:
     """One line a span: name, offset and duration in ms, and a bar on the time of the whole trace."""
@@ -160,21 +185,36 @@ def _print_waterfall(data: RunData, request: TracedRequest, console: Console) ->
     lines = span_tree(spans)
     start_ns = min(span.start_ns for span in spans)
     whole_ns = max(1, max(span.end_ns for span in spans) - start_ns)
-    width = max(_LEAST_BAR, console.width - _NAME_WIDTH - 2 * _NUMBER_WIDTH - 1)
+    names = max(_NAME_WIDTH, min(console.width // 3, max(len(line.name) for line in lines) + 1))
+    width = max(_LEAST_BAR, console.width - names - 2 * _NUMBER_WIDTH - 1)
     took_ms = (request.end_ns - request.start_ns) / 1e6
     console.print()
     console.print(Text(f"Trace {request.trace_id}: {took_ms:.2f} ms in the host", "bold"))
-    console.print(Text(f"{'':{_NAME_WIDTH}}{'at ms':>{_NUMBER_WIDTH}}{'took ms':>{_NUMBER_WIDTH}}", "dim"))
+    console.print(Text(f"{'':{names}}{'at ms':>{_NUMBER_WIDTH}}{'took ms':>{_NUMBER_WIDTH}}", "dim"))
     for line in lines:
         span = line.span
-        name = _cut("  " * line.depth + span.name, _NAME_WIDTH - 1)
+        name = _cut(line.name, names - 1)
         at_ms, span_ms = (span.start_ns - start_ns) / 1e6, (span.end_ns - span.start_ns) / 1e6
         numbers = f"{at_ms:{_NUMBER_WIDTH}.2f}{span_ms:{_NUMBER_WIDTH}.2f} "
         style = "red" if span.error is not None else _STYLES.get(span.phase, "") if span.phase else ""
         bar = _bar(span.start_ns - start_ns, span.end_ns - start_ns, whole_ns, width)
-        console.print(Text.assemble(f"{name:{_NAME_WIDTH}}{numbers}", (bar, style)), no_wrap=True, crop=True)
+        console.print(Text.assemble(f"{name:{names}}{numbers}", (bar, style)), no_wrap=True, crop=True)
         if span.error is not None:
             console.print(Text(_cut(f"{'  ' * line.depth}  failed: {span.error}", console.width - 1), "red"))
+
+
+def _print_heap(run: Path, index: HeapIndex, request: TracedRequest, console: Console) -> None:
+    """The snapshots around the request's begin, and the flame graph that shows the heap as it was then."""
+    found = covering(index, request.start_ns)
+    if found is None:
+        console.print(Text("Heap: no snapshot was had in this run.", "dim"))
+        return
+    before, after = (
+        None if each is None else f"{each.file} ({each.seconds:g} s)" for each in (found.before, found.after)
+    )
+    place = f"before {after}" if before is None else f"after {before}" if after is None else f"{before} to {after}"
+    console.print(Text(f"Heap: snapshots {place}; flame graph:", "dim"))
+    console.print(Text(str(run / HEAP_FOLDER / found.page)), soft_wrap=True)
 
 
 def span_tree(spans: list[Span]) -> list[SpanLine]:

@@ -13,6 +13,7 @@ from agentdyno.rig.building import ensure
 from agentdyno.rig.environments import adapter_environment
 from agentdyno.rig.frameworks import resolve
 from agentdyno.rig.interruption import Interruption
+from agentdyno.rig.native_spans import native_spans
 from agentdyno.rig.options import Words, read
 from agentdyno.rig.run import Run
 
@@ -25,9 +26,10 @@ def bench(words: Words) -> ExitCode:
     options = read(words)
     adapter, variant = resolve(options.framework)
     ensure(adapter_environment(adapter.path))
+    native = native_spans(options, adapter, variant)
     with Interruption() as interruption:
         folder = RunFolder.create(options.out, variant.name)
-        summary, code = Run(options, adapter, variant, folder, interruption).run()
+        summary, code = Run(options, adapter, variant, folder, interruption, native=native).run()
     # Sentences are not broken at a width that nobody looks at.
     print_summary(summary, Console(file=sys.stdout, soft_wrap=not sys.stdout.isatty()))
     sys.stdout.write(f"{folder.path}\n")

@@ -127,7 +127,6 @@ def _start_all(
         )
         key = token_bytes(KEY_BYTES)
         host = start_host(
-            environment.python,
             adapter,
             variant,
             options,
@@ -138,7 +137,7 @@ def _start_all(
             children=children,
         )
         rss_ready = _tree_mb(reader, host.child.pid)
-        answer_ms = first_answer(host.url, options, key)
+        answer_ms = first_answer(host, options, key)
         rss_answered = _tree_mb(reader, host.child.pid)
         host.child.stop(_GRACE_S)
         result.starts.append(

@@ -37,6 +37,7 @@ from agentdyno.rig.campaign_plan import (
 )
 from agentdyno.rig.environments import ROOT
 from agentdyno.rig.frameworks import adapters_root, resolve
+from agentdyno.rig.native_spans import refuse_native_spans
 from agentdyno.rig.options import OptionError, Words, read, seconds, whole
 
 MAX_TIME_S = 7 * 24 * 3600.0
@@ -107,6 +108,7 @@ def _begun(words: CampaignWords) -> tuple[CampaignFolder, Campaign]:
             duration=words.bench.duration or f"{DEFAULT_DURATION_S:g}s",
         )
     options = read(bench)
+    refuse_native_spans(options, "compare")
     times = _times(words, options.plan, len(labels))
     heap = _switch("HEAP", words.heap)
     steady_rps = None if words.steady_rate is None else _rate(words.steady_rate)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
+from functools import cache
 from statistics import median
 
 from agentdyno.record.manifest import Calibration
@@ -27,16 +28,22 @@ class CorePlan:
 
 
 def plan() -> CorePlan:
-    """The host gets the last core that this process may use, the others share the rest.
+    """The host gets the last core that this process was given, the others share the rest.
 
     The last one, because the kernel's own work tends to land on the first.
     """
     if not hasattr(os, "sched_getaffinity"):
         return CorePlan(None, None)
-    cores = sorted(os.sched_getaffinity(0))
+    cores = sorted(_given())
     if len(cores) < 2:
         return CorePlan(None, None)
     return CorePlan(frozenset(cores[-1:]), frozenset(cores[:-1]))
+
+
+@cache
+def _given() -> frozenset[int]:
+    """Asked for once: after a run this process stays on less, and the next run's host must still get its core."""
+    return frozenset(os.sched_getaffinity(0))
 
 
 def stay_on(cores: frozenset[int] | None) -> None:

@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parents[3]
 RIG = "rig"
 PROFILER = "profiler"
 
+NATIVE_SUFFIX = "-native"
+
 STAMP_FORMAT = 1
 
 
@@ -106,6 +108,15 @@ def adapter_environment(folder: Path, root: Path = ROOT) -> Environment:
     path = root / ".venvs" / owner.name
     sources = tuple(dict.fromkeys((root / "src" / "agentdyno", owner, folder)))
     return Environment(owner.name, path, owner / "requirements.lock", root, sources)
+
+
+def native_environment(folder: Path, root: Path = ROOT) -> Environment:
+    """The environment of a framework's own instrumentation: it goes to the end of the path of a host that is asked
+    for native spans, behind the framework's environment, and nowhere else.
+    """
+    owner = _owner(folder, root)
+    name = f"{owner.name}{NATIVE_SUFFIX}"
+    return Environment(name, root / ".venvs" / name, owner / "native.lock", root, ())
 
 
 def _owner(folder: Path, root: Path) -> Path:

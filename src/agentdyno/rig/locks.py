@@ -16,6 +16,7 @@ from typing import Any
 
 from agentdyno.rig.environments import ROOT, Environment, SetupError, normalised
 
+NATIVE_FILE = "native.in"
 _OLDEST_PYTHON = "3.11"
 _PIN = re.compile(r"^(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[^\s;\\]+)", re.MULTILINE)
 
@@ -35,9 +36,16 @@ def adapter_requirements(folder: Path, root: Path = ROOT) -> list[str]:
     return [*_project(root)["dependencies"], *listed_requirements(folder)]
 
 
-def listed_requirements(folder: Path) -> list[str]:
-    """What a folder's requirements.in lists. Raises SetupError when it has none."""
-    file = folder / "requirements.in"
+def native_requirements(folder: Path, root: Path = ROOT) -> list[str]:
+    """What the environment of a framework's own instrumentation must hold: pyproject's extra `native` and the folder's
+    native.in. Raises SetupError when the folder has none.
+    """
+    return [*_project(root)["optional-dependencies"]["native"], *listed_requirements(folder, NATIVE_FILE)]
+
+
+def listed_requirements(folder: Path, name: str = "requirements.in") -> list[str]:
+    """What that file of a folder lists. Raises SetupError when it is not there."""
+    file = folder / name
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -46,10 +54,13 @@ def listed_requirements(folder: Path) -> list[str]:
     return [line for line in own if line and not line.startswith("#")]
 
 
-def write_lock(environment: Environment, requirements: list[str], *, upgrade: bool = False) -> int:
+def write_lock(
+    environment: Environment, requirements: list[str], *, upgrade: bool = False, beside: Path | None = None
+) -> int:
     """Resolve `requirements` into the environment's lock; returns how many distributions it pins.
 
-    Pins of the lock that is there are kept where they still fit, unless `upgrade`. Raises SetupError.
+    Pins of the lock that is there are kept where they still fit, unless `upgrade`. beside: a lock whose versions hold
+    for whatever both pin. Raises SetupError.
     """
     uv = Path(sys.executable).with_name("uv")
     if not uv.exists():
@@ -60,8 +71,9 @@ def write_lock(environment: Environment, requirements: list[str], *, upgrade: bo
             shutil.copyfile(environment.lock, made)
         shape = ["--universal", "--python-version", _OLDEST_PYTHON, "--generate-hashes", "--only-binary", ":all:"]
         quiet = ["--no-header", "--no-annotate", "--quiet"]
+        constraint = ["--constraint", str(beside.absolute())] if beside is not None else []
         done = subprocess.run(
-            [uv, "pip", "compile", "-", *shape, *quiet, "--output-file", made],
+            [uv, "pip", "compile", "-", *shape, *quiet, *constraint, "--output-file", made],
             input="\n".join(requirements) + "\n",
             capture_output=True,
             text=True,

@@ -27,7 +27,7 @@ from agentdyno.record.live import LiveRun, alive, tell, write_whole
 from agentdyno.record.manifest import Manifest
 from agentdyno.record.sampler import Sample
 from agentdyno.rig.building import say
-from agentdyno.rig.processes import free_port
+from agentdyno.rig.run_processes import RunProcesses
 
 COLLECTOR = ("127.0.0.1", 4318)  # otel/collector.yaml's OTLP over HTTP
 _CONNECT_S = 0.2
@@ -57,7 +57,6 @@ class Observation:
     """
 
     def __init__(self, manifest: Manifest, raw: Path, observe: Path | None, latest: Latest | None = None) -> None:
-        self.load_port = free_port()
         self._manifest = manifest
         self._raw = raw
         self._told = None if observe is None else observe / f"{manifest.run_id}.json"
@@ -75,7 +74,6 @@ class Observation:
         """Serve and tell. Raises OSError."""
         self._server, self._thread = start_http_server(0, addr="127.0.0.1", registry=self._registry)
         self.add("rig", f"http://127.0.0.1:{self._server.server_port}")
-        self.add("load", f"http://127.0.0.1:{self.load_port}")
         manifest = self._manifest
         run = LiveRun(
             run_id=manifest.run_id,
@@ -100,6 +98,15 @@ class Observation:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+def observed(processes: RunProcesses, manifest: Manifest, latest: Latest | None = None) -> Observation:
+    """The observation of a run whose servers are ready."""
+    watching = Observation(manifest, processes.folder.raw, processes.options.observe, latest)
+    watching.add("load", f"http://127.0.0.1:{processes.metrics_port}")
+    for role, server in (("host", processes.host), ("backend", processes.backend)):
+        watching.add(role, None if server is None else server.url)
+    return watching
 
 
 class RigMetrics(Collector):

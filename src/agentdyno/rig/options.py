@@ -55,8 +55,9 @@ PROFILES = {
 class BenchOptions:
     """One run. backend_url None: the scripted mock. admission None: off. ready_timeout_s: for the host to become
     ready, and again for its first answer. api_key never leaves this process but in the host's environment.
-    idle_wait_s: how long the host is left alone after the load, to see what memory it gives back. observe: the folder
-    in which a Prometheus is told of the run; None: it is not told.
+    idle_wait_s: how long the host is left alone after the load, to see what memory it gives back. native_spans: with
+    the framework's own instrumentation in the host; such a run enters no comparison. observe: the folder in which a
+    Prometheus is told of the run; None: it is not told.
     """
 
     framework: str
@@ -70,6 +71,7 @@ class BenchOptions:
     model: str
     api_key: str | None
     idle_wait_s: float = 0.0
+    native_spans: bool = False
     observe: Path | None = None
 
 
@@ -100,6 +102,7 @@ class Words:
     tool_latency: str | None = None
     traces: str | None = None
     idle_wait: str | None = None
+    native_spans: str | None = None
     observe: str | None = None
 
 
@@ -139,8 +142,16 @@ def read(words: Words, environ: Mapping[str, str] = os.environ) -> BenchOptions:
         model=_model(words.model, backend_url),
         api_key=api_key(environ) if backend_url is not None else None,
         idle_wait_s=seconds("IDLE_WAIT", _given(words.idle_wait, "0s"), _MAX_TIMEOUT_S, zero=True),
+        native_spans=_native_spans(words.native_spans, plan),
         observe=_observe(_given(words.observe, "off")),
     )
+
+
+def _native_spans(text: str | None, plan: LoadPlan) -> bool:
+    wanted = _one_of("NATIVE_SPANS", _given(text, "0"), ("0", "1")) == "1"
+    if wanted and not plan.trace_every:
+        raise OptionError("NATIVE_SPANS=1 hangs the framework's spans into the traces, so TRACES may not be off.")
+    return wanted
 
 
 def api_key(environ: Mapping[str, str] = os.environ) -> str | None:

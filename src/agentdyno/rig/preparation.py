@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
+from typing import Any
 
 from agentdyno.contract.adapter import Variant
 from agentdyno.contract.proof import Stage
@@ -25,8 +26,12 @@ def first_manifest(
     cores: CorePlan,
     run_id: str,
     heap: HeapProfiling | None = None,
+    native: Environment | None = None,
 ) -> Manifest:
-    """The manifest of a run that is about to start. Raises SetupError when the environment is not there."""
+    """The manifest of a run that is about to start. native: the environment of the framework's own instrumentation.
+
+    Raises SetupError when an environment is not there.
+    """
     built = facts(environment)
     rig = facts(rig_environment())
     schedule = Schedule(options.plan)
@@ -53,12 +58,25 @@ def first_manifest(
         machine=machine_facts(),
         environment=asdict(built),
         heap_profile=None if heap is None else heap.facts(),
+        native_spans=None if native is None else native_facts(variant, native),
         rig_environment={"lock_sha256": rig.lock_sha256, "python": rig.python},
         cores={
             "host": sorted(cores.host) if cores.host else None,
             "rest": sorted(cores.rest) if cores.rest else None,
         },
     )
+
+
+def native_facts(variant: Variant, environment: Environment) -> dict[str, Any] | None:
+    """What the manifest says of the framework's own instrumentation. Raises SetupError."""
+    if variant.native is None:
+        return None
+    about = variant.native
+    return {
+        "title": about.title,
+        "instrumentors": list(about.instrumentors),
+        "environment": asdict(facts(environment)),
+    }
 
 
 def expected_llm_calls(options: BenchOptions, variant: Variant) -> int | None:

@@ -54,46 +54,13 @@ def free_port() -> int:
 
 
 class Child:
-    """One child process in a session of its own, so that Ctrl-C reaches only the rig, which then ends it in order.
+    """One child process that `Children` has just started. role: what it is called in messages."""
 
-    role: what it is called in messages. cores: where it may run (None: anywhere). inherit: sockets it is given.
-    folder: where it runs (None: where the rig does). On Linux it dies with the rig, even when that is killed.
-    """
-
-    def __init__(
-        self,
-        role: str,
-        command: Sequence[str],
-        *,
-        log: Path,
-        cores: frozenset[int] | None = None,
-        environment: Mapping[str, str] | None = None,
-        inherit: tuple[socket.socket, ...] = (),
-        folder: Path | None = None,
-    ) -> None:
+    def __init__(self, role: str, log: Path, process: subprocess.Popen[bytes]) -> None:
         self.role = role
         self.log = log
-        fds = tuple(listener.fileno() for listener in inherit)
-        with log.open("ab") as out:
-            try:
-                self._process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=subprocess.STDOUT,
-                    env=clean_environment(environment),
-                    cwd=folder,
-                    pass_fds=fds,
-                    start_new_session=True,
-                    preexec_fn=_die_with_parent(),
-                )
-            except (OSError, subprocess.SubprocessError) as error:
-                why = getattr(error, "strerror", None) or error
-                raise ChildFailed(role, f"The {role} cannot be started: {command[0]}: {why}.") from error
+        self._process = process
         self.started_ns = time.monotonic_ns()
-        if cores and hasattr(os, "sched_setaffinity"):
-            with suppress(ProcessLookupError):  # it has died already; whoever waits for it will say so
-                os.sched_setaffinity(self.pid, cores)
 
     @property
     def pid(self) -> int:
@@ -103,6 +70,12 @@ class Child:
     def exit_code(self) -> int | None:
         """None while it runs; negative for a signal, as subprocess has it."""
         return self._process.poll()
+
+    def ended_within(self, seconds: float) -> bool:
+        """Whether it has ended, or does so now: what it was connected to notices that first."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        return self.exit_code() is not None
 
     def wait_ready(self, url: str, timeout_s: float, check: Callable[[], None] = lambda: None) -> float:
         """Poll `url` until it answers 200; returns the seconds since the spawn.
@@ -183,10 +156,33 @@ class Children:
         inherit: tuple[socket.socket, ...] = (),
         folder: Path | None = None,
     ) -> Child:
-        """Start one; the arguments are Child's. Raises ChildFailed."""
-        with self._shield():
-            child = Child(role, command, log=log, cores=cores, environment=environment, inherit=inherit, folder=folder)
+        """Start one, in a session of its own, so that Ctrl-C reaches only the rig, which then ends it in order.
+
+        role: what it is called in messages. cores: where it may run (None: anywhere). inherit: sockets it is given.
+        folder: where it runs (None: where the rig does). On Linux it dies with the rig, even when that is killed.
+        Raises ChildFailed.
+        """
+        with self._shield(), log.open("ab") as out:
+            try:
+                process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                    env=clean_environment(environment),
+                    cwd=folder,
+                    pass_fds=tuple(listener.fileno() for listener in inherit),
+                    start_new_session=True,
+                    preexec_fn=_die_with_parent(),
+                )
+            except (OSError, subprocess.SubprocessError) as error:
+                why = getattr(error, "strerror", None) or error
+                raise ChildFailed(role, f"The {role} cannot be started: {command[0]}: {why}.") from error
+            child = Child(role, log, process)
             self._started.append(child)
+            if cores and hasattr(os, "sched_setaffinity"):
+                with suppress(ProcessLookupError):  # it has died already; whoever waits for it will say so
+                    os.sched_setaffinity(child.pid, cores)
         return child
 
     def stop(self, grace_s: float) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from rich.console import Console
 
 from agentdyno.analysis.heap import Attribution, HeapTop, top
+from agentdyno.analysis.verdict import is_overloaded
 from agentdyno.contract.adapter import AdapterFolder, Variant
 from agentdyno.contract.pprof import difference
 from agentdyno.contract.quantities import parse_duration_s
@@ -26,6 +27,7 @@ from agentdyno.rig.environments import Environment, adapter_environment, normali
 from agentdyno.rig.frameworks import resolve
 from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.locks import listed_requirements
+from agentdyno.rig.native_spans import refuse_native_spans
 from agentdyno.rig.options import BenchOptions, OptionError, Words, read
 from agentdyno.rig.run import Run
 from agentdyno.rig.snapshots import HeapProfiling
@@ -35,10 +37,13 @@ _TOP_LEVEL = re.compile(r"^(?!\.\.|[^/,]+\.(?:dist-info|data)/)([^/,]+?)(?:\.py)
 
 
 class Slowdown(msgspec.Struct, frozen=True, kw_only=True):
-    """What profiling costs: profiled over plain, of the same workload. None where either was not measured."""
+    """What profiling costs: profiled over plain, of the same workload. None where either was not measured, and for the
+    ratios where the framework did not keep up in both: the CPU of what got no answer is in the sum all the same.
+    """
 
     plain_run: str
     both_valid: bool
+    both_kept_up: bool
     cpu_ms_per_request: tuple[float | None, float | None]
     cpu_ratio: float | None
     service_p50_ms: tuple[float | None, float | None]
@@ -46,6 +51,11 @@ class Slowdown(msgspec.Struct, frozen=True, kw_only=True):
 
     def sentence(self) -> str:
         """The figures for people."""
+        if not self.both_kept_up:
+            return (
+                "What profiling costs was not measured: in one of the two runs, or both, the framework did not keep up "
+                "with the load. Ask for less: RATE=."
+            )
         ratios = (self.cpu_ratio, self.service_p50_ratio)
         cpu, p50 = ("not measured" if ratio is None else f"{ratio:.2f} x" for ratio in ratios)
         doubt = "" if self.both_valid else " One of the two runs is invalid, so take these with care."
@@ -59,6 +69,7 @@ def profile(words: Words, interval: str, plain: str) -> ExitCode:
     what profiling costs; `off`: not at all. Raises OptionError, AdapterError, SetupError or FolderError.
     """
     options = read(words)
+    refuse_native_spans(options, "profile")
     interval_s = _seconds("INTERVAL", interval)
     plain_s = None if plain == "off" else min(_seconds("PLAIN", plain), options.plan.duration_s)
     adapter, variant = resolve(options.framework)
@@ -124,13 +135,15 @@ def compare_cost(plain: Summary, profiled: Summary) -> Slowdown:
     """Profiled over plain."""
     cpu = (plain.cpu_ms_per_request, profiled.cpu_ms_per_request)
     p50 = (_service_p50(plain), _service_p50(profiled))
+    kept_up = not any(summary.load is not None and is_overloaded(summary.load) for summary in (plain, profiled))
     return Slowdown(
         plain_run=plain.run_id,
         both_valid=plain.verdict.valid and profiled.verdict.valid,
+        both_kept_up=kept_up,
         cpu_ms_per_request=cpu,
-        cpu_ratio=_ratio(*cpu),
+        cpu_ratio=_ratio(*cpu) if kept_up else None,
         service_p50_ms=p50,
-        service_p50_ratio=_ratio(*p50),
+        service_p50_ratio=_ratio(*p50) if kept_up else None,
     )
 
 

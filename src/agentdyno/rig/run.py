@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,10 +14,8 @@ from agentdyno.analysis.run_data import RunData, read_run
 from agentdyno.analysis.summary import summarise
 from agentdyno.contract.adapter import AdapterFolder, Variant
 from agentdyno.contract.errors import UserError
-from agentdyno.contract.proof import KEY_BYTES
 from agentdyno.contract.run import ExitCode, Finding, Reason
 from agentdyno.contract.summary import Summary
-from agentdyno.load.records import DISK_FULL_EXIT
 from agentdyno.record.cgroup import Cgroup, read_cgroup
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Status
@@ -27,32 +24,16 @@ from agentdyno.record.sampler import Sampler
 from agentdyno.rig import cores
 from agentdyno.rig.building import say
 from agentdyno.rig.collect import ask_backend, ask_host, export_clients, keep_records, resource
-from agentdyno.rig.environments import ROOT, adapter_environment, check
+from agentdyno.rig.environments import ROOT, Environment, check
 from agentdyno.rig.interruption import Interrupted, Interruption
-from agentdyno.rig.load import start_load
-from agentdyno.rig.observation import Observation, export_to_collector
+from agentdyno.rig.observation import export_to_collector, observed
 from agentdyno.rig.options import BenchOptions
 from agentdyno.rig.preparation import first_manifest
-from agentdyno.rig.processes import Child, ChildFailed, Children
+from agentdyno.rig.processes import ChildFailed
 from agentdyno.rig.progress import LiveLoad
-from agentdyno.rig.servers import (
-    Backend,
-    Host,
-    RecorderProcess,
-    WrongAnswer,
-    first_answer,
-    start_backend,
-    start_host,
-    start_recorder,
-)
+from agentdyno.rig.run_processes import MAKE_ROOM, NoRoom, RunProcesses
+from agentdyno.rig.servers import STALLED, Host, WrongAnswer
 from agentdyno.rig.snapshots import HeapProfiling, Snapshots
-
-_POLL_S = 0.2
-_LOAD_START_S = 30.0
-_HOST_GRACE_S = 12.0
-_OTHER_GRACE_S = 3.0
-_RECORDER_GRACE_S = 6.0  # it may have spans to export
-_MAKE_ROOM = "Make room on the disk and run it again."
 
 
 class RunStopped(Exception):
@@ -66,7 +47,8 @@ class RunStopped(Exception):
 class Run:
     """One run of one framework, from an empty folder to a verdict. Use once.
 
-    interruption: entered already; a signal that it noted stops the run. heap: sample the host's heap.
+    interruption: entered already; a signal that it noted stops the run. heap: sample the host's heap. native: the
+    ready environment of the framework's instrumentation, for its own spans.
     """
 
     def __init__(
@@ -77,24 +59,19 @@ class Run:
         folder: RunFolder,
         interruption: Interruption,
         heap: HeapProfiling | None = None,
+        native: Environment | None = None,
     ) -> None:
         self.folder = folder
         self._options = options
-        self._adapter = adapter
-        self._variant = variant
-        self._environment = adapter_environment(adapter.path)
-        self._cores = cores.plan()
-        self._key = secrets.token_bytes(KEY_BYTES)
+        self._name = variant.name
+        self._native = native
         self._interruption = interruption
-        self._servers = Children(interruption.held)
-        self._generators = Children(interruption.held)
-        self._recorders = Children(interruption.held)
-        self._backend: Backend | None = None
-        self._recorder: RecorderProcess | None = None
-        self._host: Host | None = None
+        self._processes = RunProcesses(options, adapter, variant, folder, interruption)
+        self._environment = self._processes.environment
+        self._cores = self._processes.cores
         self._cgroup_before: Cgroup | None = None
         self._sampler = Sampler(folder.raw / "resources.jsonl")
-        self._manifest = first_manifest(options, variant, self._environment, self._cores, folder.run_id, heap)
+        self._manifest = first_manifest(options, variant, self._environment, self._cores, folder.run_id, heap, native)
         self._heap = None if heap is None else heap.options(folder)
         self._snapshots = None if heap is None else Snapshots(folder, heap)
 
@@ -114,7 +91,9 @@ class Run:
         except RunStopped as stopped:
             self._manifest.findings.append(stopped.finding)
         except WrongAnswer as error:
-            self._note(Reason.NO_SUCCESS, str(error) + (self._host.child.log_tail() if self._host else ""))
+            self._note(Reason.NO_SUCCESS, str(error))
+        except NoRoom as error:
+            self._note(Reason.DISK_FULL, str(error))
         except ChildFailed as error:
             self._note(_CHILD_REASONS.get(error.role.partition("-")[0], Reason.RIG_FAILED), str(error))
         except OSError as error:
@@ -124,100 +103,68 @@ class Run:
     # up to the end of the load
 
     def _measure(self) -> None:
-        manifest, options = self._manifest, self._options
+        manifest, processes = self._manifest, self._processes
         self.folder.reserve()
         self.folder.write_json("manifest.json", manifest)
         self._refuse_changed_environment()
         cores.stay_on(self._cores.rest)
-        if options.observe is not None:
+        if self._options.observe is not None:
             export_to_collector()
         manifest.calibration["before"] = cores.calibrate(self._cores.host)
         with self._timed("start"):
-            spans = self._start_recorder() if options.plan.trace_every else None
-            self._backend = start_backend(
-                options, self._cores.rest, self.folder.log("backend"), self._servers, spans=spans
-            )
-            say(f"{self._variant.name}: starting")
-            self._host = start_host(
-                self._environment.python,
-                self._adapter,
-                self._variant,
-                options,
-                backend_url=self._backend.url,
-                key=self._key,
-                cores=self._cores.host,
-                log=self.folder.log("host"),
-                children=self._servers,
-                spans=spans,
-                heap=self._heap,
-            )
-            manifest.cold_start_ms = self._host.cold_start_ms
-            manifest.first_answer_ms = first_answer(self._host.url, options, self._key)
-        say(f"{self._variant.name}: ready after {manifest.cold_start_ms / 1000:.1f} s, first answer verified")
-        reading = default_reader().read(self._host.child.pid, detailed=False)
+            say(f"{self._name}: starting")
+            if self._options.plan.trace_every:
+                processes.start_recorder(resource(manifest))
+            host = processes.start_host(heap=self._heap, native=self._native)
+            manifest.cold_start_ms = host.cold_start_ms
+            manifest.first_answer_ms = processes.first_answer(host)
+        say(f"{self._name}: ready after {manifest.cold_start_ms / 1000:.1f} s, first answer verified")
+        reader = default_reader()
+        reading = reader.read(host.child.pid, detailed=False)
         manifest.rss_idle_bytes = reading.rss_bytes if reading is not None else None
-        self._cgroup_before = read_cgroup(self._host.child.pid)
+        for gap in reader.gaps(host.child.pid):
+            self._note(Reason.NOT_READABLE, gap)
+        self._cgroup_before = read_cgroup(host.child.pid)
         self._start_sampler()
         if self._snapshots is not None:
-            self._snapshots.begin(self._host.url)
+            self._snapshots.begin(host.url)
         with self._timed("load"):
-            self._follow_load(self._host)
-
-    def _start_recorder(self) -> str:
-        self._recorder = start_recorder(self.folder, resource(self._manifest), self._cores.rest, self._recorders)
-        return self._recorder.address
+            with observed(processes, manifest, self._sampler.latest):
+                self._follow_load(host)
+            self._rest()
 
     def _refuse_changed_environment(self) -> None:
-        differences = check(self._environment)
-        if differences:
-            again = f"Rebuild it: rm -r {self._environment.path.relative_to(ROOT)}, and run this again."
-            raise RunStopped(Reason.ENVIRONMENT_DIFFERS, " ".join([*differences[:5], again]))
+        for environment in filter(None, (self._environment, self._native)):
+            differences = check(environment)
+            if differences:
+                again = f"Rebuild it: rm -r {environment.path.relative_to(ROOT)}, and run this again."
+                raise RunStopped(Reason.ENVIRONMENT_DIFFERS, " ".join([*differences[:5], again]))
 
     def _start_sampler(self) -> None:
         self._sampler.watch("rig", os.getpid())
-        if self._host is not None:
-            self._sampler.watch("host", self._host.child.pid)
-        if self._backend is not None and self._backend.child is not None:
-            self._sampler.watch("backend", self._backend.child.pid)
-        if self._recorder is not None:
-            self._sampler.watch("recorder", self._recorder.child.pid)
+        servers = (self._processes.host, self._processes.backend, self._processes.recorder)
+        for child in (server.child for server in servers if server is not None):
+            if child is not None:
+                self._sampler.watch(child.role, child.pid)
         self._sampler.start()
 
     def _follow_load(self, host: Host) -> None:
-        with self._observed(host) as observation:
-            self._watch_load(host, observation.load_port)
-        self._rest()
-
-    def _observed(self, host: Host) -> Observation:
-        observation = Observation(self._manifest, self.folder.raw, self._options.observe, self._sampler.latest)
-        observation.add("host", host.url)
-        observation.add("backend", self._backend.url if self._backend is not None else None)
-        return observation
-
-    def _watch_load(self, host: Host, metrics_port: int) -> None:
         plan = self._options.plan
-        raw, rest = self.folder.raw, self._cores.rest
-        load = start_load(
-            plan, host.url, raw, self._key, rest, self.folder.log, self._generators, metrics_port=metrics_port
-        )
+        load = self._processes.start_load(plan, host, self.folder.raw)
         for child in load:
             self._sampler.watch("generator", child.pid)
-        total_s = plan.warmup_s + plan.duration_s + plan.cooldown_s
-        deadline = time.monotonic() + _LOAD_START_S + total_s + plan.timeout_s
-        live = LiveLoad(self.folder.raw, total_s)
+        live = LiveLoad(self.folder.raw, plan.warmup_s + plan.duration_s + plan.cooldown_s)
+
+        def look() -> None:
+            live.show()
+            self._check()
+            if self._snapshots is not None:
+                self._snapshots.tick(host.url)
+
         try:
-            while load[0].exit_code() is None:
-                self._interruption.check()
-                live.show()
-                self._check_servers()
-                if self._snapshots is not None:
-                    self._snapshots.tick(host.url)
-                if time.monotonic() > deadline:
-                    raise RunStopped(Reason.GENERATOR_DIED, f"The load generator did not end.{load[0].log_tail()}")
-                time.sleep(_POLL_S)
+            self._processes.follow(load, plan, look)
         finally:
             live.end()
-        self._check_load(load[0])
         if self._snapshots is not None:
             self._snapshots.end(host.url)
 
@@ -227,49 +174,31 @@ class Run:
         moments["drained"] = time.monotonic_ns()
         if not self._options.idle_wait_s:
             return
-        say(f"{self._variant.name}: left alone for {self._options.idle_wait_s:g} s")
+        say(f"{self._name}: left alone for {self._options.idle_wait_s:g} s")
         with self._timed("idle_wait"):
-            end = time.monotonic() + self._options.idle_wait_s
-            while (left := end - time.monotonic()) > 0:
-                self._interruption.check()
-                self._check_servers()
-                time.sleep(min(_POLL_S, left))
+            self._processes.wait(self._options.idle_wait_s, self._check)
         moments["rested"] = time.monotonic_ns()
 
-    def _check_servers(self) -> None:
-        backend = self._backend
-        for child, reason in (
-            (self._host.child if self._host else None, Reason.HOST_FAILED),
-            (backend.child if backend else None, Reason.BACKEND_FAILED),
-        ):
-            if child is not None and child.exit_code() is not None:
-                text = f"The {child.role} {child.describe_exit()} in the middle of the run.{child.log_tail()}"
-                raise RunStopped(reason, text)
+    def _check(self) -> None:
+        backend = self._processes.backend
         if backend is not None and backend.stalled():
-            self._note(Reason.BACKEND_FAILED, "The backend stalled: it missed three health checks in a row.")
+            self._note(Reason.BACKEND_FAILED, STALLED)
         if self._sampler.failure is not None:
             raise self._sampler.failure
-
-    def _check_load(self, first: Child) -> None:
-        if first.exit_code() == DISK_FULL_EXIT:
-            text = f"The load generator could not write its records. {_MAKE_ROOM}{first.log_tail()}"
-            raise RunStopped(Reason.DISK_FULL, text)
-        if first.exit_code() != 0:
-            raise RunStopped(Reason.GENERATOR_DIED, f"The load generator {first.describe_exit()}.{first.log_tail()}")
 
     # the end
 
     def _conclude(self, status: Status) -> tuple[Summary, ExitCode]:
         manifest = self._manifest
         manifest.status = status
-        manifest.proof_key = self._key.hex()
+        manifest.proof_key = self._processes.key.hex()
         with self._timed("end"):
             # Each by itself: what cannot be had any more must not keep the rest from being kept.
             for step in (
                 self._end_load,
                 self._read_cgroup,
                 self._ask_servers,
-                self._end_servers,
+                self._processes.end_servers,
                 self._calibrate_again,
             ):
                 self._try(step)
@@ -330,27 +259,22 @@ class Run:
             return summarise(nothing)
 
     def _end_load(self) -> None:
-        """The load first, so that it can write what it still has."""
-        self._generators.stop(_OTHER_GRACE_S)
+        self._processes.end_load()
         self._sampler.stop()
         if self._sampler.failure is not None:
             raise self._sampler.failure
 
     def _ask_servers(self) -> None:
+        host = self._processes.host
         try:
-            if self._host is not None:
-                ask_host(self.folder, self._host.child, self._host.url, self._manifest)
+            if host is not None:
+                ask_host(self.folder, host.child, host.url, self._manifest)
         finally:
-            ask_backend(self.folder, self._backend, self._manifest)
+            ask_backend(self.folder, self._processes.backend, self._manifest)
 
     def _read_cgroup(self) -> None:
-        if self._host is not None:
-            self._manifest.cgroup = read_cgroup(self._host.child.pid, self._cgroup_before)
-
-    def _end_servers(self) -> None:
-        # A host that never became ready has nothing to drain, and would not even hear of it.
-        self._servers.stop(_HOST_GRACE_S if self._host is not None else _OTHER_GRACE_S)
-        self._recorders.stop(_RECORDER_GRACE_S)  # after those that send to it
+        if self._processes.host is not None:
+            self._manifest.cgroup = read_cgroup(self._processes.host.child.pid, self._cgroup_before)
 
     def _calibrate_again(self) -> None:
         self._manifest.calibration["after"] = cores.calibrate(self._cores.host)
@@ -381,5 +305,5 @@ def _disk_or_rig(error: OSError) -> Reason:
 
 def _cannot(what: str, error: OSError) -> str:
     where = f" ({error.filename})" if error.filename else ""
-    advice = f" {_MAKE_ROOM}" if _disk_or_rig(error) is Reason.DISK_FULL else ""
+    advice = f" {MAKE_ROOM}" if _disk_or_rig(error) is Reason.DISK_FULL else ""
     return f"{what}: {error.strerror or error}{where}.{advice}"

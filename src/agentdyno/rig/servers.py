@@ -1,4 +1,4 @@
-"""The two servers of a run: the backend and the host, started and ready."""
+"""The servers of a run, each started and ready: the backend, the recorder and the host."""
 
 from __future__ import annotations
 
@@ -24,21 +24,24 @@ from agentdyno.load.verify import judge
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Backend as BackendRecord
 from agentdyno.record.spans import RESOURCE_VARIABLE
+from agentdyno.rig.environments import adapter_environment
 from agentdyno.rig.options import BenchOptions
-from agentdyno.rig.processes import Child, Children, answers, body_of, fetch, free_port, listening_socket
+from agentdyno.rig.processes import Child, ChildFailed, Children, answers, body_of, fetch, free_port, listening_socket
 
 BACKEND_READY_S = 30.0
 FIRST_ANSWER_INDEX = 2**40  # an order of the warm-up that no schedule reaches
 _FIRST_ANSWER_TIMEOUT_S = 60.0
 _MARGIN_S = 1.0
+_DYING_S = 1.0
 _FETCH_TIMEOUT_S = 10.0
 _HEALTH_EVERY_S = 1.0
 _HEALTH_TIMEOUT_S = 1.0
 _HEALTH_MISSES = 3
+STALLED = "The backend stalled: it missed three health checks in a row."
 
 
 class WrongAnswer(RuntimeError):
-    """The host's first answer is not what the scenario asks for; the text says how."""
+    """The host's first answer is not what the scenario asks for; the text says how, and shows its log."""
 
 
 @dataclass(slots=True)
@@ -112,13 +115,17 @@ class RecorderProcess:
 
 
 def start_recorder(
-    folder: RunFolder, resource: Mapping[str, str], cores: frozenset[int] | None, children: Children
+    folder: RunFolder,
+    resource: Mapping[str, str],
+    cores: frozenset[int] | None,
+    children: Children,
+    environ: Mapping[str, str] = os.environ,
 ) -> RecorderProcess:
     """Start it, ready. resource: attributes of what it exports. Raises ChildFailed.
 
     It alone sees the OTEL_EXPORTER_OTLP_* settings of the rig's own environment: the measured process exports nothing.
     """
-    environment = {name: value for name, value in os.environ.items() if name.startswith("OTEL_EXPORTER_OTLP_")}
+    environment = {name: value for name, value in environ.items() if name.startswith("OTEL_EXPORTER_OTLP_")}
     environment[RESOURCE_VARIABLE] = json.dumps(dict(resource))
     with listening_socket() as raw, listening_socket() as otlp:
         raw_port, otlp_port = (listener.getsockname()[1] for listener in (raw, otlp))
@@ -142,6 +149,14 @@ class HeapOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class NativeOptions:
+    """What a host with native spans is given. site_packages: the instrumentation's. otlp_url: the recorder's."""
+
+    site_packages: Path
+    otlp_url: str
+
+
+@dataclass(frozen=True, slots=True)
 class Host:
     """A ready host process. cold_start_ms: from its spawn to its first ready answer."""
 
@@ -151,7 +166,6 @@ class Host:
 
 
 def start_host(
-    python: Path,
     adapter: AdapterFolder,
     variant: Variant,
     options: BenchOptions,
@@ -165,11 +179,12 @@ def start_host(
     spans: str | None = None,
     probes: bool = True,
     heap: HeapOptions | None = None,
+    native: NativeOptions | None = None,
 ) -> Host:
     """Start the host of one adapter and wait until it is ready. Raises ChildFailed with the log's last lines.
 
     spans: the recorder's address, host:port; None: nothing is traced. probes: False only in the self-check. heap:
-    sample the heap; None: a timed process, which carries nothing of the profiler.
+    sample the heap. native: the framework's own spans. A timed process has neither, and carries nothing of them.
     """
     environment = {**variant.env, KEY_VARIABLE: key.hex()}
     if options.api_key is not None:
@@ -186,6 +201,7 @@ def start_host(
     else:
         with listening_socket() as listener:
             port = listener.getsockname()[1]
+            python = adapter_environment(adapter.path).python
             command = [str(python), "-m", "agentdyno.host", "--fd", str(listener.fileno())]
             command += ["--adapter", str(adapter.path), "--variant", variant.name]
             command += ["--llm", backend_url, "--model", options.model, "--workload", workload]
@@ -195,16 +211,19 @@ def start_host(
             if heap is not None:
                 command += ["--heap-profile", str(heap.site_packages), "--run-id", heap.run_id]
                 environment["TMPDIR"] = str(heap.scratch)
+            if native is not None and variant.native is not None:
+                command += ["--native-spans", native.otlp_url, "--native-path", str(native.site_packages)]
+                environment |= variant.native.env
             child = children.start("host", command, log=log, cores=cores, environment=environment, inherit=(listener,))
     url = f"http://127.0.0.1:{port}"
     return Host(child, url, child.wait_ready(f"{url}/healthz", options.ready_timeout_s) * 1000)
 
 
-def first_answer(host_url: str, options: BenchOptions, key: bytes) -> float:
+def first_answer(host: Host, options: BenchOptions, key: bytes) -> float:
     """Send one request and check its answer in full; returns how long it took, ms.
 
     A host that answers wrongly is so told apart at once, in words, instead of after a minute of load.
-    Raises WrongAnswer.
+    Raises WrongAnswer; ChildFailed when the host dies of it.
     """
     plan = options.plan
     scenario = SCENARIOS[plan.scenario]
@@ -214,17 +233,22 @@ def first_answer(host_url: str, options: BenchOptions, key: bytes) -> float:
     sent = msgspec.json.encode(request)
     begin = time.monotonic()
     try:
-        body = fetch(host_url + INVOKE_PATH, timeout_s + _MARGIN_S, method="POST", body=sent)
+        body = fetch(host.url + INVOKE_PATH, timeout_s + _MARGIN_S, method="POST", body=sent)
         status = 200
     except HTTPError as error:
         status, body = error.code, body_of(error)
     except OSError as error:
-        raise WrongAnswer(f"The first request got no answer: {error}.") from error
+        child = host.child
+        if child.ended_within(_DYING_S):
+            text = f"The host {child.describe_exit()} before it had answered its first request.{child.log_tail()}"
+            raise ChildFailed(child.role, text) from error
+        raise WrongAnswer(f"The first request got no answer: {error}.{child.log_tail()}") from error
     elapsed_ms = (time.monotonic() - begin) * 1000
     judged = judge(status, body, order, key, scenario)
     if judged.outcome is not Outcome.OK:
         said = body[:300].decode("utf-8", "replace")
         raise WrongAnswer(
             f"The first request was not answered rightly ({judged.reason}): status {status}, body {said!r}."
+            f"{host.child.log_tail()}"
         )
     return elapsed_ms

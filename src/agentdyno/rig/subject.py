@@ -20,7 +20,6 @@ from agentdyno.contract.scenario import SCENARIOS, BackendTiming, Workload
 from agentdyno.load.verify import judge
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.spans import Span, SpanKind
-from agentdyno.rig.environments import adapter_environment
 from agentdyno.rig.options import BenchOptions, Words, read
 from agentdyno.rig.processes import Children, body_of, fetch
 from agentdyno.rig.servers import Backend, Host, start_backend, start_host, start_recorder
@@ -121,7 +120,6 @@ def running(
         recorder = start_recorder(folder, {}, None, children)
         backend = start_backend(options, None, folder.log("backend"), children, spans=recorder.address)
         host = start_host(
-            adapter_environment(adapter.path).python,
             adapter,
             variant,
             options,

@@ -88,7 +88,6 @@ def _round(setting: Setting, options: BenchOptions, slices: Slices) -> Mapping[s
             (UNPROBED, False, False),
         ):
             host = start_host(
-                adapter_environment(adapter.path).python,
                 adapter,
                 variant,
                 options,

@@ -16,12 +16,12 @@ from agentdyno.rig.processes import Children
 from agentdyno.rig.servers import RecorderProcess, start_recorder
 from agentdyno.selfcheck.benches import short_run
 from agentdyno.selfcheck.check import Check, CheckFailed, Findings, Setting
+from agentdyno.selfcheck.live_export import RATE_RPS, SPANS_EXPORTED, live_percent
 from agentdyno.selfcheck.otlp_spans import request_body
 from agentdyno.selfcheck.result import at_most, figure
 from agentdyno.selfcheck.sample_work import SPANS_RECORDED, finished_request
 from agentdyno.selfcheck.slices import on_cores
 
-RATE_RPS = 200
 CPU_PERCENT = 20.0
 DURATION_S = 10.0
 REPEATS = 3
@@ -32,17 +32,23 @@ _GRACE_S = 6.0
 
 def measure(setting: Setting) -> Findings:
     """Repeat: a traced run of the control for the raw way, then as many spans by OTLP."""
-    raw, otlp = [], []
+    raw, otlp, live = [], [], []
     for number in range(setting.repeats(REPEATS)):
         say(f"recorder: repeat {number + 1}")
         raw.append(_raw_percent(setting))
         otlp.append(_otlp_percent(setting))
+        live.append(live_percent(setting, setting.seconds(DURATION_S)))
     return Findings(
         (
             figure("raw records of 200 requests/s", "% of a core", raw, at_most(CPU_PERCENT)),
             figure("OTLP of 200 requests/s", "% of a core", otlp, at_most(CPU_PERCENT)),
+            figure("raw records of 200 requests/s, exported live", "% of a core", live, at_most(CPU_PERCENT)),
         ),
-        (f"By OTLP the host's {SPANS_RECORDED} spans of each request, {REQUESTS_A_POST} requests to a POST.",),
+        (
+            f"By OTLP the host's {SPANS_RECORDED} spans of each request, {REQUESTS_A_POST} requests to a POST.",
+            f"Exported live: the {SPANS_EXPORTED} spans of host and mock of each request, over HTTP with protobuf, to "
+            "a second recorder on another core.",
+        ),
     )
 
 

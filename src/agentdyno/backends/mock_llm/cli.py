@@ -96,7 +96,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m agentdyno.bac
         place = f"file descriptor {arguments.fd}" if arguments.port is None else f"{arguments.host}:{arguments.port}"
         sys.stderr.write(f"{prog}: cannot listen on {place}: {error}.\n")
         return ExitCode.USAGE
-    connections = Connections(service.handle, arguments.max_body_bytes)
+    connections = Connections(service.handle, service.meter, arguments.max_body_bytes)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(listener, connections, arguments.grace_s, spans))
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import cast
+from typing import Protocol, cast
 
 from agentdyno.backends.mock_llm.http_reader import Request, RequestReader
 
@@ -24,11 +24,25 @@ _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" fo
 Handler = Callable[[Request, "Connection"], None]
 
 
+class Counter(Protocol):
+    """Told of connections: opened, used for the so-manieth request, closed after so many."""
+
+    def connection_opened(self) -> None:
+        """It was accepted."""
+
+    def connection_used(self, times: int) -> None:
+        """A request has come on it."""
+
+    def connection_closed(self, requests: int) -> None:
+        """It has ended."""
+
+
 class Connections:
     """The open connections of a server, its handler and its limits. Make it on a running event loop or before."""
 
-    def __init__(self, handler: Handler, max_body_bytes: int = DEFAULT_MAX_BODY_BYTES) -> None:
+    def __init__(self, handler: Handler, counter: Counter, max_body_bytes: int = DEFAULT_MAX_BODY_BYTES) -> None:
         self.handler = handler
+        self.counter = counter
         self.max_body_bytes = max_body_bytes
         self.closing = False
         self._open: set[Connection] = set()
@@ -43,10 +57,12 @@ class Connections:
     def opened(self, connection: Connection) -> None:
         """Remember an open connection."""
         self._open.add(connection)
+        self.counter.connection_opened()
 
     def closed(self, connection: Connection) -> None:
         """Forget a closed one."""
         self._open.discard(connection)
+        self.counter.connection_closed(connection.requests)
         if self.closing and not self._open:
             self._all_closed.set()
 
@@ -75,7 +91,10 @@ class Connections:
 
 
 class Connection(asyncio.Protocol):
-    """One client's connection. Everything runs on the event loop; nothing blocks."""
+    """One client's connection. Everything runs on the event loop; nothing blocks.
+
+    requests: how many were handed to the handler. calls: how many of them it has taken for LLM calls.
+    """
 
     def __init__(self, owner: Connections) -> None:
         self._owner = owner
@@ -87,6 +106,8 @@ class Connection(asyncio.Protocol):
         self._refused = False
         self._write_blocked = False
         self._advancing = False
+        self.requests = 0
+        self.calls = 0
         self.on_gone: Callable[[], None] | None = None
 
     # --- what a handler calls ---
@@ -193,6 +214,8 @@ class Connection(asyncio.Protocol):
         try:
             while self._waiting and self._current is None and not self._write_blocked and not self._is_closed():
                 self._current = self._waiting.popleft()
+                self.requests += 1
+                self._owner.counter.connection_used(self.requests)
                 self._owner.handler(self._current, self)
         finally:
             self._advancing = False

@@ -161,7 +161,8 @@ class Service:
             decode_s=(answer.completion_tokens - 1) / rate if rate > 0 else 0.0,
         )
         connection.on_gone = lambda: self._cancel(call)
-        self.meter.entered()
+        self.meter.entered(turn.stage_letter, first_on_connection=not connection.calls)
+        connection.calls += 1
         self._queue.append(call)
         self._seat_waiting()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 
-from agentdyno.contract.run import BackendStage, BackendStats
+from agentdyno.contract.run import BackendConnections, BackendStage, BackendStats
 
 # vLLM's own bucket bounds, so that one dashboard's quantiles serve both.
 _TTFT_S = (
@@ -20,19 +20,20 @@ _REQUEST_S = (
     *(0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0),
     *(50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0),
 )
+_CONNECTION_REQUESTS = tuple(float(4**power) for power in range(10))
 PROMETHEUS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class _StageCount:
-    __slots__ = ("calls", "completion_tokens", "errors", "prompt_bytes", "prompt_tokens", "tool_calls")
+    __slots__ = ("calls", "completion_tokens", "connections", "errors", "prompt_bytes", "prompt_tokens", "tool_calls")
 
     def __init__(self) -> None:
         self.calls = self.errors = self.prompt_bytes = 0
-        self.prompt_tokens = self.completion_tokens = self.tool_calls = 0
+        self.prompt_tokens = self.completion_tokens = self.tool_calls = self.connections = 0
 
 
 class Histogram:
-    """A Prometheus histogram over fixed bounds, in seconds."""
+    """A Prometheus histogram over fixed bounds, in seconds where its name says so."""
 
     def __init__(self, name: str, help_text: str, bounds: tuple[float, ...]) -> None:
         self.name = name
@@ -67,6 +68,9 @@ class Meter:
         self._cancelled = 0
         self._prompt_tokens = 0
         self._generation_tokens = 0
+        self._accepted = self._requests = 0
+        self._before_reset = BackendConnections()
+        self._most_requests = 0
         self._finished = {"stop": 0, "length": 0, "abort": 0}
         self.ttft = Histogram("vllm:time_to_first_token_seconds", "Time to first token, queueing included.", _TTFT_S)
         self.inter_token = Histogram(
@@ -74,6 +78,9 @@ class Meter:
         )
         self.e2e = Histogram("vllm:e2e_request_latency_seconds", "Request read to answer written.", _REQUEST_S)
         self.queue = Histogram("vllm:request_queue_time_seconds", "Time spent waiting for a seat.", _REQUEST_S)
+        self.per_connection = Histogram(
+            "agentdyno_mock_connection_requests", "Requests that came on each closed connection.", _CONNECTION_REQUESTS
+        )
 
     def _stage(self, letter: str) -> _StageCount:
         count = self._stages.get(letter)
@@ -81,8 +88,23 @@ class Meter:
             count = self._stages[letter] = _StageCount()
         return count
 
-    def entered(self) -> None:
+    def connection_opened(self) -> None:
+        """A connection was accepted."""
+        self._accepted += 1
+
+    def connection_used(self, times: int) -> None:
+        """A request, the so-manieth on its connection, has come in."""
+        self._requests += 1
+        self._most_requests = max(self._most_requests, times)
+
+    def connection_closed(self, requests: int) -> None:
+        """A connection has ended, with so many requests on it."""
+        self.per_connection.observe(requests)
+
+    def entered(self, stage_letter: str, *, first_on_connection: bool) -> None:
         """A valid call has come in."""
+        if first_on_connection:
+            self._stage(stage_letter).connections += 1
         self.in_flight += 1
         self.in_flight_max = max(self.in_flight_max, self.in_flight)
 
@@ -125,12 +147,18 @@ class Meter:
             letter: BackendStage(**{name: getattr(count, name) for name in _StageCount.__slots__})
             for letter, count in sorted(self._stages.items())
         }
-        return BackendStats(stages, self.in_flight, self.in_flight_max, self._cancelled)
+        before = self._before_reset
+        connections = BackendConnections(
+            self._accepted - before.accepted, self._requests - before.requests, self._most_requests
+        )
+        return BackendStats(stages, self.in_flight, self.in_flight_max, self._cancelled, connections)
 
     def reset(self) -> None:
         """Start `/stats` afresh; calls in flight stay in flight and count when they end."""
         self._stages.clear()
         self._cancelled = 0
+        self._before_reset = BackendConnections(self._accepted, self._requests)
+        self._most_requests = 0
         self.in_flight_max = self.in_flight
 
     def exposition(self, waiting: int) -> str:
@@ -147,10 +175,15 @@ class Meter:
             ("vllm:generation_tokens_total", "Completion tokens of answered requests.", self._generation_tokens),
         ):
             lines += (f"# HELP {name} {help_text}", f"# TYPE {name} counter", f"{name}{{{labels}}} {value}")
+        for name, help_text, value in (
+            ("agentdyno_mock_connections_total", "Connections accepted.", self._accepted),
+            ("agentdyno_mock_requests_total", "Requests of any kind on them.", self._requests),
+        ):
+            lines += (f"# HELP {name} {help_text}", f"# TYPE {name} counter", f"{name}{{{labels}}} {value}")
         name = "vllm:request_success_total"
         lines += (f"# HELP {name} Finished requests by reason.", f"# TYPE {name} counter")
         lines += (f'{name}{{{labels},finished_reason="{why}"}} {value}' for why, value in self._finished.items())
-        for histogram in (self.ttft, self.inter_token, self.e2e, self.queue):
+        for histogram in (self.ttft, self.inter_token, self.e2e, self.queue, self.per_connection):
             lines += (f"# HELP {histogram.name} {histogram.help_text}", f"# TYPE {histogram.name} histogram")
             lines += histogram.lines(labels)
         return "\n".join(lines) + "\n"

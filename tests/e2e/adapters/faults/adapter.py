@@ -2,6 +2,8 @@
 
 import asyncio
 import importlib.util
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -24,6 +26,11 @@ class Heavy(control.Bare):
 class DiesAtItsStart(control.Bare):
     async def start(self, llm, tools, system_prompt):
         raise RuntimeError("the model card is missing")
+
+
+class DiesAtItsFirstRequest(control.Bare):
+    async def invoke(self, request):
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class NeverReady(control.Bare):

@@ -22,5 +22,13 @@ class Leaks(control.Bare):
     kept = None
 
     async def invoke(self, request):
-        self.kept = [self.kept, bytes(4096)]
+        self.kept = [self.kept, bytes(1024)]
+        return await super().invoke(request)
+
+
+class Caches(control.Bare):
+    async def invoke(self, request):
+        cache = self.__dict__.setdefault("cache", {})
+        if len(cache) < 1_000:
+            cache[request.session_id] = bytes(8192)
         return await super().invoke(request)

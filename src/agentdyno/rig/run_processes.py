@@ -1,0 +1,168 @@
+"""The processes of a run: recorder, backend, host and load generators, started with one key, watched, and ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from secrets import token_bytes
+
+from agentdyno.contract.adapter import AdapterFolder, Variant
+from agentdyno.contract.proof import KEY_BYTES
+from agentdyno.contract.run import LoadPlan
+from agentdyno.load.records import DISK_FULL_EXIT
+from agentdyno.record.folder import RunFolder
+from agentdyno.rig import cores
+from agentdyno.rig.environments import Environment, adapter_environment
+from agentdyno.rig.interruption import Interruption
+from agentdyno.rig.load import start_load
+from agentdyno.rig.options import BenchOptions
+from agentdyno.rig.processes import Child, ChildFailed, Children, free_port
+from agentdyno.rig.servers import (
+    Backend,
+    HeapOptions,
+    Host,
+    NativeOptions,
+    RecorderProcess,
+    first_answer,
+    start_backend,
+    start_host,
+    start_recorder,
+)
+
+MAKE_ROOM = "Make room on the disk and run it again."
+_POLL_S = 0.2
+_LOAD_START_S = 30.0
+_HOST_GRACE_S = 12.0
+_OTHER_GRACE_S = 3.0
+_RECORDER_GRACE_S = 6.0  # it may have spans to export
+
+
+class NoRoom(ChildFailed):
+    """The load generator could not write its records: the disk is full."""
+
+
+class RunProcesses:
+    """One framework's servers and the load on them, each on its cores. Use once.
+
+    folder: for their logs. interruption: entered already; no process that is being started is lost to a signal.
+    recorder, backend, host: None until they are ready. metrics_port: where the load's metrics are served.
+    """
+
+    def __init__(
+        self,
+        options: BenchOptions,
+        adapter: AdapterFolder,
+        variant: Variant,
+        folder: RunFolder,
+        interruption: Interruption,
+    ) -> None:
+        self.options = options
+        self.variant = variant
+        self.folder = folder
+        self.interruption = interruption
+        self.environment = adapter_environment(adapter.path)
+        self.cores = cores.plan()
+        self.key = token_bytes(KEY_BYTES)
+        self.metrics_port = free_port()
+        self.recorder: RecorderProcess | None = None
+        self.backend: Backend | None = None
+        self.host: Host | None = None
+        self._adapter = adapter
+        self._servers = Children(interruption.held)
+        self._generators = Children(interruption.held)
+        self._recorders = Children(interruption.held)
+
+    def start_recorder(self, resource: Mapping[str, str]) -> None:
+        """Before the others, which then send it their spans. resource: see servers. Raises ChildFailed."""
+        self.recorder = start_recorder(self.folder, resource, self.cores.rest, self._recorders)
+
+    def start_host(self, heap: HeapOptions | None = None, native: Environment | None = None) -> Host:
+        """The backend and then the host, ready. heap: see servers. native: the ready environment of the framework's
+        instrumentation, whose spans go to the recorder. Raises ChildFailed.
+        """
+        spans = None if self.recorder is None else self.recorder.address
+        log = self.folder.log
+        self.backend = start_backend(self.options, self.cores.rest, log("backend"), self._servers, spans=spans)
+        self.host = start_host(
+            self._adapter,
+            self.variant,
+            self.options,
+            backend_url=self.backend.url,
+            key=self.key,
+            cores=self.cores.host,
+            log=log("host"),
+            children=self._servers,
+            spans=spans,
+            heap=heap,
+            native=None
+            if native is None or self.recorder is None
+            else NativeOptions(native.site_packages, self.recorder.otlp_url),
+        )
+        return self.host
+
+    def first_answer(self, host: Host) -> float:
+        """Ask the host once; how long its verified answer took, ms. Raises ChildFailed or WrongAnswer."""
+        return first_answer(host, self.options, self.key)
+
+    def start_load(self, plan: LoadPlan, host: Host, records: Path) -> list[Child]:
+        """See load.start_load. Raises ChildFailed."""
+        return start_load(
+            plan,
+            host.url,
+            records,
+            self.key,
+            self.cores.rest,
+            self.folder.log,
+            self._generators,
+            metrics_port=self.metrics_port,
+        )
+
+    def follow(self, load: list[Child], plan: LoadPlan, meanwhile: Callable[[], None]) -> None:
+        """Wait for the end of what `start_load` gave. meanwhile: called five times a second.
+
+        Raises ChildFailed when a server dies or the load fails, Interrupted when a signal came.
+        """
+        first = load[0]
+        total_s = plan.warmup_s + plan.duration_s + plan.cooldown_s
+        deadline = time.monotonic() + _LOAD_START_S + total_s + plan.timeout_s
+        while first.exit_code() is None:
+            self.check()
+            meanwhile()
+            if time.monotonic() > deadline:
+                raise ChildFailed("generator", f"The load generator did not end.{first.log_tail()}")
+            time.sleep(_POLL_S)
+        self.check()  # a server that died last of all has nothing more to say, and would not be missed
+        if first.exit_code() == DISK_FULL_EXIT:
+            text = f"The load generator could not write its records. {MAKE_ROOM}{first.log_tail()}"
+            raise NoRoom("generator", text)
+        if first.exit_code() != 0:
+            raise ChildFailed("generator", f"The load generator {first.describe_exit()}.{first.log_tail()}")
+
+    def wait(self, seconds: float, meanwhile: Callable[[], None]) -> None:
+        """Leave the servers alone for so long. Raises as `follow` does."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self.check()
+            meanwhile()
+            time.sleep(min(_POLL_S, left))
+        self.check()
+
+    def check(self) -> None:
+        """Raises ChildFailed when the host or the backend has ended, Interrupted when a signal has come."""
+        self.interruption.check()
+        for server in (self.host, self.backend):
+            child = None if server is None else server.child
+            if child is not None and child.exit_code() is not None:
+                text = f"The {child.role} {child.describe_exit()} in the middle of the run.{child.log_tail()}"
+                raise ChildFailed(child.role, text)
+
+    def end_load(self) -> None:
+        """The generators first, so that they can write what they still have."""
+        self._generators.stop(_OTHER_GRACE_S)
+
+    def end_servers(self) -> None:
+        """Backend and host, and the recorder after these, which send to it."""
+        # A host that never became ready has nothing to drain, and would not even hear of it.
+        self._servers.stop(_HOST_GRACE_S if self.host is not None else _OTHER_GRACE_S)
+        self._recorders.stop(_RECORDER_GRACE_S)
