@@ -12,13 +12,17 @@ soak_OPTIONS := $(BENCH_OPTIONS)
 profile_OPTIONS := $(BENCH_OPTIONS) INTERVAL PLAIN
 cold_OPTIONS := RUNS OUT READY_TIMEOUT
 compare_OPTIONS := $(BENCH_OPTIONS) ROUNDS TIME STEADY_RATE NULL HEAP RESUME
+SUBJECT_OPTIONS := TIMEOUT OUT ADMISSION SCENARIO SEED BACKEND MODEL READY_TIMEOUT TTFT TPS TOKENS SEATS TOOL_LATENCY
+capacity_OPTIONS := SLO RATE MAX_RATE MAX_STEPS STEP MAX_STEP RESOLUTION WORKERS MAX_IN_FLIGHT $(SUBJECT_OPTIONS)
+sweep_OPTIONS := CONCURRENCY REQUESTS $(SUBJECT_OPTIONS)
+all_of_them := $(sort $(foreach target,profile cold compare capacity sweep,$($(target)_OPTIONS)))
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup env list bench profile soak cold compare report site verify selfcheck top dashboards dashboards-json new lock test lint format clean distclean
+.PHONY: help setup env list bench profile soak cold capacity sweep compare report site verify selfcheck top dashboards dashboards-json new lock test lint format clean distclean
 
 # Values reach recipes through the environment, unexpanded, so that no character in them is special to the shell.
-$(foreach name,$(sort FRAMEWORK FRAMEWORKS NAME OF RUNS ONLY $(profile_OPTIONS) $(compare_OPTIONS)),$(eval export MAKE_$(name) = $$(value $(name))))
+$(foreach name,FRAMEWORK FRAMEWORKS NAME OF ONLY $(all_of_them),$(eval export MAKE_$(name) = $$(value $(name))))
 
 need_framework = [ -n "$$MAKE_FRAMEWORK" ] || { \
     echo "make $@ needs a framework: make $@ FRAMEWORK=lightagent ('make list' shows the names)." >&2; exit 2; }
@@ -33,6 +37,8 @@ help:
 #:   profile FRAMEWORK=x  what holds its heap: the same load in a run of its own, INTERVAL=30s between snapshots
 #:   soak FRAMEWORK=x     does its memory grow? MB per 10,000 requests, with DURATION=10m or as long as it takes
 #:   cold FRAMEWORK=x     import, ready, first answer, memory at each, from RUNS=5 fresh processes
+#:   capacity FRAMEWORK=x the highest rate that meets SLO="p99<2s,errors<0.1%", and the curve from below to beyond it
+#:   sweep FRAMEWORK=x    CONCURRENCY=1,10,20,50,100 users at once, in a closed loop; what each tier leaves behind
 #:   compare FRAMEWORKS="x y"   side by side with the control, in ROUNDS=5 of random order, or in TIME=30m; RESUME=folder
 #:   report OF=folder     recompute a campaign or a run and write its report.html anew
 #:   site                 reports/index.html over the campaigns in reports/
@@ -52,6 +58,10 @@ help:
 #:   lint, format         ruff and mypy; ruff's formatter
 #:   dashboards-json      grafana/dashboards/ from its source
 #:   clean, distclean     remove runs and caches; also the environments
+#: Kubernetes (see k8s/chart/README.md)
+#:   images               container images from the locks, with podman (TOOL=docker): rig, mock and every adapter's host
+#:   chart-files          copy into the chart what helm cannot read outside it
+#:   chart-golden         record anew what the chart renders, in tests/golden/k8s
 #:
 #: Options of bench, and their defaults
 #:   RATE=200             arrivals a second, on an absolute schedule
@@ -72,6 +82,9 @@ help:
 #:   INTERVAL=30s PLAIN=30s   of profile: between heap snapshots; without the profiler first, or off
 #:   RUNS=5               of cold
 #:   ROUNDS=5 TIME STEADY_RATE NULL=on HEAP=on RESUME   of compare: see agentdyno compare --help
+#:   SLO="p99<2s,errors<0.1%" RATE=10 MAX_RATE=1000 MAX_STEPS=40   of capacity: the objective, where to begin and to end
+#:   STEP=10s MAX_STEP=60s RESOLUTION=5%   of capacity: a step's time at least and at most, how near to the knee
+#:   CONCURRENCY=1,10,20,50,100 REQUESTS=100   of sweep: the tiers, and the least number of requests in each
 #:   OUT=runs             the folder for run folders
 #:   PYTHON=python3       the Python that environments are made with, and then keep
 #:
@@ -90,7 +103,7 @@ env: setup
 list: setup
 	@exec $(AGENTDYNO) list
 
-bench profile soak cold: setup
+bench profile soak cold capacity sweep: setup
 	@$(need_framework); \
 	set -- "$$MAKE_FRAMEWORK"; \
 	for name in $($@_OPTIONS); do \
@@ -148,6 +161,16 @@ lint: setup
 format: setup
 	@.venv/bin/ruff check --fix-only --quiet .
 	@.venv/bin/ruff format --quiet .
+
+.PHONY: images chart-files chart-golden
+images:
+	@TOOL="$(or $(TOOL),podman)" k8s/images/build all
+
+chart-files:
+	@"$(PYTHON)" k8s/copy_files.py
+
+chart-golden: setup chart-files
+	@RECORD_CHART_GOLDEN=1 .venv/bin/python -m pytest -q tests/k8s/test_golden.py
 
 clean:
 	@rm -rf runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -18,7 +18,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 METHODOLOGY = (ROOT / "METHODOLOGY.md").read_text(encoding="utf-8")
 DOCUMENTS = [
     *ROOT.glob("*.md"),
-    *(file for part in ("adapters", "otel", "src") for file in (ROOT / part).rglob("*.md")),
+    *(file for part in ("adapters", "k8s", "otel", "src") for file in (ROOT / part).rglob("*.md")),
 ]
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")

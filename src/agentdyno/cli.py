@@ -12,7 +12,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from agentdyno import cli_watching
+from agentdyno import cli_watching, limits
 from agentdyno.contract.adapter import AdapterError
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import ExitCode
@@ -210,11 +210,14 @@ def write_index(
     return ExitCode.VALID
 
 
-def _with_bench_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Puts the options of `bench` in the place of a command's **words, so that they are declared once."""
+def _with_bench_options(command: Callable[..., int], without: Sequence[str] = ()) -> Callable[..., int]:
+    """Puts the options of `bench` in the place of a command's **words, so that they are declared once.
+
+    without: those that the command has no use for.
+    """
     both = {**signature(command, eval_str=True).parameters}
     for name, parameter in signature(bench_framework, eval_str=True).parameters.items():
-        if name != "name":
+        if name not in ("name", *without):
             both.setdefault(name, parameter)
     options = [each for each in both.values() if each.kind is not Parameter.VAR_KEYWORD]
     command.__signature__ = Signature(options, return_annotation=int)  # type: ignore[attr-defined]
@@ -338,6 +341,7 @@ def mock_llm(context: typer.Context) -> int:
     return serve(context.args, prog="agentdyno mock-llm")
 
 
+limits.add_to(app, _with_bench_options)
 cli_watching.add(app)
 
 

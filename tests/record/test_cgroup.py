@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agentdyno.record.cgroup import Cgroup, read_cgroup
+from agentdyno.record.cgroup import Cgroup, read_cgroup, read_container_cgroup
 
 
 def write(folder: Path, **files: str) -> None:
@@ -77,6 +77,28 @@ def test_where_there_is_no_group_of_version_2_there_is_nothing(kernel: tuple[Pat
     assert read_cgroup(7, None, proc, root) is None
     (proc / "7" / "cgroup").write_text("4:memory:/x\n0::/elsewhere\n")
     assert read_cgroup(7, None, proc, root) is None
+
+
+def test_a_process_of_another_container_is_read_through_its_own_file_system(tmp_path: Path) -> None:
+    write(tmp_path / "7", cgroup="0::/../elsewhere\n")
+    write(
+        tmp_path / "7" / "root" / "sys" / "fs" / "cgroup",
+        cgroup_controllers="cpu memory",
+        cpu_max="250000 100000\n",
+        cpu_stat="nr_periods 10\nnr_throttled 4\nthrottled_usec 500000\n",
+        memory_max="4294967296\n",
+        memory_events="oom_kill 1\n",
+    )
+    found = read_container_cgroup(7, proc=tmp_path)
+    assert found is not None
+    assert (found.cpu_limit_cores, found.throttled_periods, found.throttled_s) == (2.5, 4, 0.5)
+    assert (found.memory_limit_bytes, found.memory_bytes, found.oom_kills) == (4_294_967_296, None, 1)
+
+
+def test_a_process_whose_file_system_cannot_be_seen_is_a_gap(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    assert read_container_cgroup(7, proc=tmp_path) is None
+    assert read_container_cgroup(8, proc=tmp_path) is None
 
 
 # for real

@@ -30,6 +30,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from agentdyno.contract.trace import ACKNOWLEDGED, MAX_FRAME_BYTES, RecorderLedger
+from agentdyno.emit.sender import parse_address
 from agentdyno.record import otlp, recorder
 from agentdyno.record.ledger import read_ledger, write_ledger
 from agentdyno.record.otlp import MAX_OTLP_BYTES, native_spans
@@ -315,6 +316,39 @@ def test_the_process_ends_on_sigterm_with_everything_on_disk(tmp_path: Path) -> 
             process.kill()
             process.wait()
     assert read_ledger(tmp_path).frames == 2
+
+
+def test_the_process_can_listen_where_it_is_told_to(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as raw, socket.create_server(("127.0.0.1", 0)) as over_http:
+        addresses = [f"127.0.0.1:{listener.getsockname()[1]}" for listener in (raw, over_http)]
+    command = [sys.executable, "-m", "agentdyno.record.recorder", "--folder", str(tmp_path)]
+    process = subprocess.Popen([*command, "--raw", addresses[0], "--otlp", addresses[1]])
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                sender = socket.create_connection(raw_address := parse_address(addresses[0]))
+                break
+            except ConnectionRefusedError:
+                assert time.monotonic() < deadline, f"nothing listens on {raw_address}"
+                time.sleep(0.05)
+        with sender:
+            sender.sendall(frame(hello()))
+            assert sender.recv(1) == ACKNOWLEDGED
+        with urllib.request.urlopen(f"http://{addresses[1]}/healthz", timeout=30) as answer:
+            assert answer.status == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert read_ledger(tmp_path).frames == 1
+
+
+@pytest.mark.parametrize("more", [[], ["--raw", "127.0.0.1:0"], ["--raw-fd", "9", "--raw", "x:1", "--otlp", "x:2"]])
+def test_where_to_listen_is_said_once_for_each(tmp_path: Path, more: list[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        recorder.main(["--folder", str(tmp_path), *more])
 
 
 def test_a_ledger_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ def test_bench_passes_only_what_is_set(project: Path) -> None:
     assert passed(done) == ["bench", "bare", "--rate=50", "--duration=10s", "--max-in-flight=8"]
 
 
-@pytest.mark.parametrize("target", ["bench", "profile", "soak", "cold"])
+@pytest.mark.parametrize("target", ["bench", "profile", "soak", "cold", "capacity", "sweep"])
 def test_every_option_of_the_command_can_be_given_to_make(project: Path, target: str) -> None:
     command = typer.main.get_command(app).commands[target]
     flags = {flag for parameter in command.params for flag in parameter.opts if flag.startswith("--")} - {"--help"}
@@ -81,7 +81,7 @@ def test_a_value_arrives_unharmed(project: Path, value: str) -> None:
 
 
 def test_no_framework_is_a_sentence(project: Path) -> None:
-    for target in ("bench", "profile", "soak", "cold", "verify"):
+    for target in ("bench", "profile", "soak", "cold", "capacity", "sweep", "verify"):
         done = make(project, target)
         assert (done.returncode, done.stdout) == (2, "")
         assert f"make {target} needs a framework" in done.stderr

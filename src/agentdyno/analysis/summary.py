@@ -16,9 +16,9 @@ def summarise(data: RunData) -> Summary:
     load = figures.load(requests, manifest.plan.rate, data.window()) if requests is not None and counted else None
     latencies = figures.latencies(requests) if requests is not None and counted else None
     ledger = figures.ledger(requests, data.backend) if requests is not None and counted else Ledger()
+    spans = span_ledger(data)  # before the traces are there: both at once take half as much memory again
     traces = phase_table(data)
     phases = phase_times(traces)
-    spans = span_ledger(data)
     claimed = any(phase is not None for phase in phases.values())
     return Summary(
         run_id=manifest.run_id,

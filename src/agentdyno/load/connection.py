@@ -11,6 +11,7 @@ import errno
 import resource
 import socket
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
 from urllib.parse import urlsplit
@@ -96,8 +97,10 @@ class Connections:
         # A name with several addresses (localhost: ::1, 127.0.0.1) may be served on one of them only.
         self._addresses = [(family, address) for family, _, _, _, address in found]
 
-    def exchange(self, request: bytes) -> Answer:
+    def exchange(self, request: bytes, seen: Callable[[HTTPResponse], None] | None = None) -> Answer:
         """Send one request and read its whole answer. No redirect, no retry, no proxy.
+
+        seen: shown the answer as it is so far, whenever more of it has come.
 
         Raises one of EXCHANGE_ERRORS (see `reason_of`). Whatever is raised into it, a gevent.Timeout too, throws its
         connection away.
@@ -105,7 +108,7 @@ class Connections:
         connection = self._take() or self._connect()
         try:
             connection.sendall(request)
-            response = _read(connection)
+            response = _read(connection, seen)
         except BaseException:
             connection.close()
             raise
@@ -193,7 +196,7 @@ def _is_quiet(connection: gevent.socket.socket) -> bool:
     return False
 
 
-def _read(connection: gevent.socket.socket) -> HTTPResponse:
+def _read(connection: gevent.socket.socket, seen: Callable[[HTTPResponse], None] | None) -> HTTPResponse:
     """Read until one final response is complete. Raises EOFError when the server closes before it."""
     response = HTTPResponse(method="POST")
     while not (response.message_complete and response.get_code() >= 200):
@@ -202,6 +205,8 @@ def _read(connection: gevent.socket.socket) -> HTTPResponse:
             _finish(response)
             break
         response.feed(data)
+        if seen is not None:
+            seen(response)
         if len(response._body_buffer) > MAX_ANSWER_BYTES:
             raise AnswerTooLongError(f"the answer has more than {MAX_ANSWER_BYTES} bytes")
     return response

@@ -38,8 +38,23 @@ def read_cgroup(pid: int, since: Cgroup | None = None, proc: Path = _PROC, root:
     A limit may be set anywhere above; the narrowest counts.
     """
     folder = _folder(pid, proc, root)
-    if folder is None:
-        return None
+    return None if folder is None else _read(folder, root, since)
+
+
+def read_container_cgroup(pid: int, since: Cgroup | None = None, proc: Path = _PROC) -> Cgroup | None:
+    """As read_cgroup, of a process in another container: in its view of the file system its group is the root.
+
+    None also where this process may not look into that one's file system: it must be of the same user.
+    """
+    root = proc / str(pid) / "root" / _CGROUPS.relative_to("/")
+    try:
+        there = (root / "cgroup.controllers").exists()
+    except PermissionError:
+        there = False
+    return _read(root, root, since) if there else None
+
+
+def _read(folder: Path, root: Path, since: Cgroup | None) -> Cgroup:
     above = [folder, *(parent for parent in folder.parents if parent.is_relative_to(root))]
     cpu, events = _pairs(folder / "cpu.stat"), _pairs(folder / "memory.events")
     throttled_us = cpu.get("throttled_usec")

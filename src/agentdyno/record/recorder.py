@@ -19,6 +19,7 @@ from aiohttp import web
 
 from agentdyno.contract.run import ExitCode
 from agentdyno.contract.trace import ACKNOWLEDGED, FRAME_HEAD_BYTES, MAX_FRAME_BYTES, RecorderLedger
+from agentdyno.emit.sender import parse_address
 from agentdyno.record.export import Exporter, exporter_from_environment
 from agentdyno.record.ledger import write_ledger
 from agentdyno.record.otlp import MAX_OTLP_BYTES, OtlpEndpoint
@@ -147,15 +148,23 @@ def main(argv: list[str] | None = None) -> int:
     """The recorder's process."""
     parser = argparse.ArgumentParser(prog="python -m agentdyno.record.recorder", description=__doc__)
     parser.add_argument("--folder", type=Path, required=True, help="where the files go")
-    parser.add_argument("--raw-fd", type=int, required=True, help="an inherited listening socket for raw frames")
-    parser.add_argument("--otlp-fd", type=int, required=True, help="an inherited listening socket for OTLP over HTTP")
+    for name, what in (("raw", "raw frames"), ("otlp", "OTLP over HTTP")):
+        where = parser.add_mutually_exclusive_group(required=True)
+        where.add_argument(f"--{name}-fd", type=int, help=f"an inherited listening socket for {what}")
+        where.add_argument(f"--{name}", type=parse_address, metavar="HOST:PORT", help=f"where to listen for {what}")
     options = parser.parse_args(argv)
     try:
-        asyncio.run(serve(options.folder, socket.socket(fileno=options.raw_fd), socket.socket(fileno=options.otlp_fd)))
+        raw, otlp = _listener(options.raw, options.raw_fd), _listener(options.otlp, options.otlp_fd)
+        asyncio.run(serve(options.folder, raw, otlp))
     except OSError as error:
         sys.stderr.write(f"The recorder could not go on: {error}.\n")
         return ExitCode.INVALID_RUN
     return ExitCode.VALID
+
+
+def _listener(address: tuple[str, int] | None, fd: int) -> socket.socket:
+    """The inherited socket; or, in a container of its own, one at an address that others know."""
+    return socket.socket(fileno=fd) if address is None else socket.create_server(address)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,9 @@ class LiveLoad:
     terminal, a line every few seconds elsewhere.
     """
 
-    def __init__(self, folder: Path, total_s: float) -> None:
+    def __init__(self, folder: Path, total_s: float, title: str = "") -> None:
+        """title: in place of the stage's name."""
+        self._title = title
         self._folder = folder
         self._total_s = total_s
         self._offsets: dict[Path, int] = {}
@@ -64,7 +66,7 @@ class LiveLoad:
         rate = f"{since / since_s:.0f}/s" if since_s > 0 else "-"
         self._shown = (elapsed_s, arrivals)
         bad = " ".join(f"{name} {count}" for name, count in counts.items() if name != "ok" and count)
-        where = f"{now[0].stage:8} {elapsed_s:4.0f}/{self._total_s:.0f} s"
+        where = f"{self._title or now[0].stage:8} {elapsed_s:4.0f}/{self._total_s:.0f} s"
         return (
             f"{where}  {rate}  ok {counts['ok']}  {bad or 'no errors'}  "
             f"in flight {sum(s.in_flight for s in now)}  p50 {p50}  p99 {p99}"

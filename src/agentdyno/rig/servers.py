@@ -219,6 +219,21 @@ def start_host(
     return Host(child, url, child.wait_ready(f"{url}/healthz", options.ready_timeout_s) * 1000)
 
 
+def streams(host_url: str, options: BenchOptions) -> bool:
+    """Whether the host answers one request as server-sent events. Raises WrongAnswer when it answers nothing."""
+    plan = options.plan
+    timeout_s = min(_FIRST_ANSWER_TIMEOUT_S, options.ready_timeout_s)
+    index = FIRST_ANSWER_INDEX + 1
+    request = SCENARIOS[plan.scenario].request(plan.seed, Stage.WARMUP, index, ceil(timeout_s * 1000), stream=True)
+    try:
+        body = fetch(host_url + INVOKE_PATH, timeout_s + _MARGIN_S, method="POST", body=msgspec.json.encode(request))
+    except HTTPError:
+        return False
+    except OSError as error:
+        raise WrongAnswer(f"The first streamed request got no answer: {error}.") from error
+    return b"event: final" in body
+
+
 def first_answer(host: Host, options: BenchOptions, key: bytes) -> float:
     """Send one request and check its answer in full; returns how long it took, ms.
 
