@@ -173,8 +173,8 @@ class LoadMetrics(Collector):
         return list(self._reports.values()) if own is None else [own]
 
 
-def serve(metrics: LoadMetrics, port: int) -> WSGIServer:
-    """Serve GET /metrics on a loopback port (0: any), from greenlets of this process. Raises OSError."""
+def serve(metrics: LoadMetrics, host: str, port: int) -> WSGIServer:
+    """Serve GET /metrics on an address (port 0: any), from greenlets of this process. Raises OSError."""
 
     def answer(environ: dict[str, str], start_response: Callable[..., object]) -> list[bytes]:
         if environ["PATH_INFO"] != "/metrics":
@@ -184,7 +184,7 @@ def serve(metrics: LoadMetrics, port: int) -> WSGIServer:
         start_response("200 OK", [("Content-Type", content_type)])
         return [text]
 
-    server = WSGIServer(("127.0.0.1", port), answer, log=None)
+    server = WSGIServer((host, port), answer, log=None)
     server.start()
     return server
 

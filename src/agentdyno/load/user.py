@@ -125,7 +125,7 @@ def _on_init(environment: Environment, **_: object) -> None:
         listen(environment.events.worker_report, lambda client_id, data: _take_counts(coordinator, client_id, data))
     else:
         coordinator.metrics.own = session.report
-    _serve_metrics(coordinator, metrics_port(options))
+    _serve_metrics(coordinator, str(options.metrics_host), metrics_port(options))
     runner.register_message(READY, lambda msg, **_: coordinator.on_ready(msg.node_id))
     runner.register_message(DONE, lambda msg, **_: coordinator.on_done(msg.node_id, msgspec.convert(msg.data, Done)))
 
@@ -151,12 +151,12 @@ def _take_counts(coordinator: Coordinator, worker_id: str, data: dict[str, Any])
         coordinator.metrics.on_report(worker_id, msgspec.convert(data[_COUNTS], WorkerCounts))
 
 
-def _serve_metrics(coordinator: Coordinator, port: int | None) -> None:
+def _serve_metrics(coordinator: Coordinator, host: str, port: int | None) -> None:
     """A port that is taken costs the metrics and not the run."""
     if port is None:
         return
     try:
-        serve(coordinator.metrics, port)
+        serve(coordinator.metrics, host, port)
     except OSError as error:
         sys.stderr.write(f"The load's /metrics cannot be served on port {port}: {error.strerror}.\n")
 
