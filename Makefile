@@ -6,7 +6,7 @@ PYTEST_ARGS ?=
 
 # Options of the bench: each one that is set is passed on, MAX_IN_FLIGHT=64 as --max-in-flight=64.
 BENCH_OPTIONS := RATE DURATION WARMUP COOLDOWN WORKERS TIMEOUT PROFILE OUT ADMISSION SCENARIO SEED BACKEND MODEL \
-    READY_TIMEOUT MAX_IN_FLIGHT TTFT TPS TOKENS SEATS TOOL_LATENCY TRACES IDLE_WAIT NATIVE_SPANS
+    READY_TIMEOUT MAX_IN_FLIGHT TTFT TPS TOKENS SEATS TOOL_LATENCY TRACES IDLE_WAIT NATIVE_SPANS OBSERVE
 bench_OPTIONS := $(BENCH_OPTIONS)
 soak_OPTIONS := $(BENCH_OPTIONS)
 profile_OPTIONS := $(BENCH_OPTIONS) INTERVAL PLAIN
@@ -19,7 +19,7 @@ all_of_them := $(sort $(foreach target,profile cold compare capacity sweep,$($(t
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup env list bench profile soak cold capacity sweep compare report site verify selfcheck new lock test lint format clean distclean
+.PHONY: help setup env list bench profile soak cold capacity sweep compare report site verify selfcheck top dashboards dashboards-json new lock test lint format clean distclean
 
 # Values reach recipes through the environment, unexpanded, so that no character in them is special to the shell.
 $(foreach name,FRAMEWORK FRAMEWORKS NAME OF ONLY $(all_of_them),$(eval export MAKE_$(name) = $$(value $(name))))
@@ -44,6 +44,8 @@ help:
 #:   site                 reports/index.html over the campaigns in reports/
 #:   verify FRAMEWORK=x   the conformance test against one adapter, in words
 #:   selfcheck            measure the rig itself (ONLY=load,truth for some of it, QUICK=1 for trying)
+#:   top                  the running bench, live
+#:   dashboards           Grafana, Prometheus, Tempo in containers; or the installed Prometheus alone
 #:   list                 the frameworks: version, approach, state of the environment
 #: Extend
 #:   new NAME=x           a new adapter folder that works as it is
@@ -54,6 +56,7 @@ help:
 #: Develop
 #:   test                 all tests (PYTEST_ARGS='-k schedule -x')
 #:   lint, format         ruff and mypy; ruff's formatter
+#:   dashboards-json      grafana/dashboards/ from its source
 #:   clean, distclean     remove runs and caches; also the environments
 #: Kubernetes (see k8s/chart/README.md)
 #:   images               container images from the locks, with podman (TOOL=docker): rig, mock and every adapter's host
@@ -74,6 +77,7 @@ help:
 #:   TRACES=all           or off, or at most so many a second: 20/s
 #:   NATIVE_SPANS=0       1: the framework's own OpenTelemetry spans too; such a run is never compared
 #:   IDLE_WAIT=0s         after the load, to see what memory is given back
+#:   OBSERVE=1            tell the Prometheus of make dashboards of the run
 #:   TTFT TPS TOKENS SEATS TOOL_LATENCY   see agentdyno bench --help
 #:   INTERVAL=30s PLAIN=30s   of profile: between heap snapshots; without the profiler first, or off
 #:   RUNS=5               of cold
@@ -129,6 +133,13 @@ verify: setup
 selfcheck: setup
 	@set -- $(if $(QUICK),--quick); [ -z "$$MAKE_ONLY" ] || set -- "$$@" "--only=$$MAKE_ONLY"; \
 	[ -z "$$MAKE_OUT" ] || set -- "$$@" "--out=$$MAKE_OUT"; exec $(AGENTDYNO) selfcheck "$$@"
+
+top dashboards: setup
+	@exec $(AGENTDYNO) $@
+
+# The dashboards' JSON from their source, grafana/source/.
+dashboards-json: setup
+	@.venv/bin/python -m grafana.source
 
 new: setup
 	@[ -n "$$MAKE_NAME" ] || { echo "make new needs a name: make new NAME=my-framework" >&2; exit 2; }; \

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from agentdyno import limits
+from agentdyno import cli_watching, limits
 from agentdyno.contract.adapter import AdapterError
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import ExitCode
@@ -139,6 +139,7 @@ def bench_framework(
     traces: Annotated[str | None, _option("all (default), off, or at most so many a second: 20/s.")] = None,
     idle_wait: Annotated[str | None, _option("After the load: what memory does it give back? Default 0s.")] = None,
     native_spans: Annotated[str | None, _option("1: the framework's own spans too; never to compare.")] = None,
+    observe: Annotated[str | None, _option("1: tell the Prometheus of `make dashboards`; or off (default).")] = None,
 ) -> int:
     """Measure one framework; the run folder's path is the last line on stdout."""
     from agentdyno.rig.bench import bench
@@ -343,6 +344,7 @@ def mock_llm(context: typer.Context) -> int:
 
 
 limits.add_to(app, _with_bench_options)
+cli_watching.add(app)
 
 
 def _folders(names: Sequence[str] | None, everything: bool, example: str = "") -> list[Path]:

@@ -36,7 +36,7 @@ def make_host(
 def counts(host: Host) -> dict[str, float]:
     """Requests by outcome that is not at 0, and the gauge of those in flight as `in_flight`."""
     found: dict[str, float] = {}
-    for family in text_string_to_metric_families(host.metrics.render().decode()):
+    for family in text_string_to_metric_families(host.metrics.render()[0].decode()):
         for sample in family.samples:
             if sample.name == "agentdyno_requests_total" and sample.value:
                 found[sample.labels["outcome"]] = sample.value

@@ -363,5 +363,5 @@ async def nothing():
 
 
 def series(host) -> set[str]:
-    lines = host.metrics.render().decode().splitlines()
+    lines = host.metrics.render()[0].decode().splitlines()
     return {line.rsplit(" ", 1)[0] for line in lines if not line.startswith("#")}

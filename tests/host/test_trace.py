@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentdyno.contract.phases import Phase, Stretch, phase_of_call, tile
 from agentdyno.contract.trace import LlmCall, RequestEvents
-from agentdyno.host.trace import RequestOver, RequestTrace, ToolRun, open_trace
+from agentdyno.host.trace import Planning, RequestOver, RequestTrace, ToolRun, open_trace
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = "b7ad6b7169203331"
@@ -198,3 +199,29 @@ def test_the_record_of_a_finished_request_survives_the_wire():
     (tool,) = record.tools
     assert (tool.name, tool.error) == ("order_status", "refused")
     assert record.plannings == [(trace.plannings[0].start_ns, trace.end_ns)]
+
+
+@st.composite
+def finished_traces(draw):
+    """Requests whose calls come one after the other, or overlap as they like."""
+    trace = RequestTrace(1, None, True, start_ns=1000)
+    moments = st.tuples(st.integers(900, 3000), st.integers(0, 400))
+    for start_ns, took_ns in draw(st.lists(moments, max_size=4)):
+        wants_tools = draw(st.sampled_from([True, False, None]))
+        trace.llm_calls.append(LlmCall(1, start_ns, status=200, end_ns=start_ns + took_ns, wants_tools=wants_tools))
+    for start_ns, took_ns in draw(st.lists(moments, max_size=3)):
+        trace.tools.append(ToolRun(1, "tool", {}, start_ns, start_ns + took_ns))
+    for start_ns, took_ns in draw(st.lists(moments, max_size=2)):
+        trace.plannings.append(Planning(start_ns, start_ns + took_ns))
+    trace.end_ns = draw(st.integers(1000, 4000))
+    return trace
+
+
+@given(finished_traces())
+def test_the_short_way_to_the_phases_gives_what_the_rule_gives(trace):
+    stretches = [Stretch(Phase.PLAN, planning.start_ns, planning.end_ns) for planning in trace.plannings]
+    stretches += [Stretch(phase_of_call(c.wants_tools), c.start_ns, c.end_ns) for c in trace.llm_calls]
+    stretches += [Stretch(Phase.TOOL, run.start_ns, run.end_ns) for run in trace.tools]
+    took = trace.phases_ns()
+    assert dict(zip(Phase, took, strict=True)) == tile(trace.start_ns, trace.end_ns, stretches)
+    assert sum(took) == trace.end_ns - trace.start_ns

@@ -88,6 +88,21 @@ def test_a_process_that_is_gone_is_a_gap_and_no_zero(tmp_path: Path) -> None:
     assert [sample.pid for sample in sampler._look()] == [1]
 
 
+def test_the_last_of_each_is_kept_for_who_watches_also_of_one_that_has_ended(tmp_path: Path) -> None:
+    reader = FakeReader(1, 2)
+    sampler = Sampler(tmp_path / "r.jsonl", reader)
+    sampler.watch("host", 1)
+    sampler.watch("backend", 2)
+    assert sampler.latest(detailed=False) == []
+    for _ in range(3):
+        sampler._look()
+    del reader.readings[2]
+    for _ in range(3):
+        sampler._look()
+    assert [(s.role, s.look) for s in sampler.latest(detailed=False)] == [("host", 5), ("backend", 2)]
+    assert [(s.role, s.look) for s in sampler.latest(detailed=True)] == [("host", 4)]
+
+
 def test_a_real_child_leaves_a_readable_file_with_gaps(tmp_path: Path) -> None:
     file = tmp_path / "r.jsonl"
     with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as child:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agentdyno.cli import run
 from agentdyno.contract.quantities import parse_duration_s, parse_rate_rps
 from agentdyno.rig.load import _arguments
-from agentdyno.rig.options import MOCK_MODEL, OptionError, Words, read
+from agentdyno.rig.options import MOCK_MODEL, OBSERVED, OptionError, Words, read
 
 BAD = [
     ("rate", ["0", "-1", "abc", "", "1e3", "nan", "inf", "200 /s", "200/h", "٣", "100001", "1" * 400]),
@@ -24,6 +24,7 @@ BAD = [
     ("admission", ["0", "-1", "OFF", "", "on", "1.5", "100001"]),
     ("max_in_flight", ["0", "", "x", "100001"]),
     ("profile", ["", "soak", "Standard"]),
+    ("observe", ["", "a\0b"]),
     ("scenario", ["", "Chain", "chains"]),
     (
         "backend",
@@ -140,6 +141,14 @@ def test_every_form_that_is_offered() -> None:
     assert timing.tool_latency_ms == {"order_status": "const:20", "resolution": "exp:50"}
     everywhere = read(Words(framework="bare", tool_latency="20"), environ={}).workload.timing.tool_latency_ms
     assert everywhere == dict.fromkeys(("order_status", "refund_policy", "resolution"), "const:20")
+
+
+@pytest.mark.parametrize(
+    ("text", "folder"),
+    [(None, None), ("off", None), ("0", None), ("1", OBSERVED), ("on", OBSERVED), ("x/y", Path("x/y"))],
+)
+def test_who_is_told_of_the_run(text: str | None, folder: Path | None) -> None:
+    assert read(Words(framework="bare", observe=text)).observe == folder
 
 
 def test_a_backend_of_the_users_own() -> None:

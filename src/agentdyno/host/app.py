@@ -19,7 +19,7 @@ from agentdyno.contract.invoke import INVOKE_PATH, PROBLEM_TYPE, InvokeRequest, 
 from agentdyno.emit.sender import Sender
 from agentdyno.host.border import Border
 from agentdyno.host.invocation import Invocation, describe, report
-from agentdyno.host.metrics import CONTENT_TYPE, HostMetrics, ProbeCollector
+from agentdyno.host.metrics import HostMetrics, ProbeCollector
 from agentdyno.host.probes import Probes
 from agentdyno.host.trace import RequestTrace, open_trace
 
@@ -72,7 +72,9 @@ class Host:
         self.adapter = adapter
         self.metrics = metrics
         self.probes = Probes()
-        metrics.registry.register(ProbeCollector(self.probes, framework))
+        probed = ProbeCollector(self.probes, framework, spans)
+        metrics.registry.register(probed)
+        metrics.histograms += probed.histograms()
         self._llm = llm
         self._tools = {tool.name: tool for tool in tools}
         self._system_prompt = system_prompt
@@ -165,10 +167,12 @@ class Host:
         good = sum(call.ok for call in trace.llm_calls)
         self.metrics.llm_ok.inc(good)
         self.metrics.llm_failed.inc(len(trace.llm_calls) - good)
-        duration_s = None
-        if outcome != "bad_request" and trace.end_ns is not None:
-            duration_s = (trace.end_ns - trace.start_ns) / 1e9
-        self.metrics.count(outcome, duration_s)
+        if outcome == "bad_request" or trace.end_ns is None:
+            self.metrics.count(outcome)
+        else:
+            traced = trace.trace_id if self._spans is not None and trace.sampled else None
+            self.metrics.count(outcome, trace.end_ns - trace.start_ns, traced)
+            self.metrics.count_work(trace)
         if self._on_trace is not None:
             self._on_trace(trace, outcome)
         if self._spans is not None and trace.sampled:
@@ -188,7 +192,7 @@ class Host:
 
     async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            status, body, headers = await self._route(scope["method"], scope["path"])
+            status, body, headers = await self._route(scope)
         except _Refused as error:
             await _send_problem(send, error.problem, error.headers)
         except Exception as error:  # an adapter's fault in a side endpoint must be an answer, not a dead connection
@@ -197,7 +201,8 @@ class Host:
         else:
             await _respond(send, status, body, headers)
 
-    async def _route(self, method: str, path: str) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
+    async def _route(self, scope: Scope) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
+        method, path = scope["method"], scope["path"]
         if path == "/healthz":
             _only(method, "GET", "HEAD")
             if self._draining:
@@ -206,7 +211,8 @@ class Host:
             return 200, _encode(ready), _JSON
         if path == "/metrics":
             _only(method, "GET", "HEAD")
-            return 200, self.metrics.render(), [(b"content-type", CONTENT_TYPE.encode())]
+            text, content_type = self.metrics.render(_header(scope, b"accept") or "")
+            return 200, text, [(b"content-type", content_type.encode())]
         if path == "/debug/probes":
             _only(method, "GET")
             return 200, _encode(self.probes.report(self._spans)), _JSON

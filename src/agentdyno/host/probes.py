@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 from array import array
-from bisect import bisect_left
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from agentdyno.emit.exposition import Buckets
 from agentdyno.emit.sender import Sender
 from agentdyno.host.trace import now_ns
 
@@ -49,23 +48,6 @@ class ProbeReport(msgspec.Struct, frozen=True):
     spans_recorded: int | None = None
     spans_dropped: int | None = None
     tasks: int | None = None
-
-
-class Buckets:
-    """Counts of durations by size, in flat arrays and without a lock: a GC callback may come at any moment, also when
-    this very thread holds the lock of a metric.
-    """
-
-    def __init__(self, bounds_s: Sequence[float]) -> None:
-        self.bounds_s = tuple(bounds_s)
-        self.counts = array("q", bytes(8 * (len(self.bounds_s) + 1)))
-        self.total_s = 0.0
-
-    def add(self, duration_ns: int) -> None:
-        """Count one."""
-        seconds = duration_ns / 1e9
-        self.counts[bisect_left(self.bounds_s, seconds)] += 1
-        self.total_s += seconds
 
 
 class Probes:

@@ -149,7 +149,7 @@ def _host(
     scenario = SCENARIOS.get(workload.scenario)
     if scenario is None:
         raise ValueError(f"There is no scenario {workload.scenario!r}; there are {', '.join(SCENARIOS)}.")
-    metrics = HostMetrics(variant.name)
+    metrics = HostMetrics(variant.name, detailed=not options.no_probes)
     tools = build_tools(workload, key, parallel=scenario.parallel, on_stray=metrics.stray_calls.inc)
     llm = LlmEndpoint(
         base_url=options.llm,

@@ -15,9 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentdyno.contract.invoke import ToolCall, Usage
+from agentdyno.contract.phases import Phase, Stretch, phase_of_call, tile
 from agentdyno.contract.trace import LlmCall, RequestEvents, ToolSpan
 
 now_ns = time.monotonic_ns
+_PHASES = tuple(Phase)
+_PARSE, _PLAN, _TOOL, _REFLECT, _RESPOND, _FRAMEWORK = range(len(_PHASES))
 _random_bits = random.Random().getrandbits  # span ids need no secrecy; SystemRandom costs ten times more
 # W3C: lower-case hex only; version ff is forbidden, and only a later version than 00 may go on after the flags.
 _TRACEPARENT = re.compile(r"(?!ff)([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
@@ -164,6 +167,37 @@ class RequestTrace:
             llm_calls=self.llm_calls,
             tools=[ToolSpan(t.span_id, t.name, t.start_ns, t.end_ns or end_ns, t.error) for t in self.tools],
         )
+
+    def phases_ns(self) -> list[int]:
+        """How long each phase took, in the order of Phase and by its rule; the request must have been finished."""
+        end_ns = self.end_ns or now_ns()
+        marks = [(planning.start_ns, planning.end_ns or end_ns, _PLAN) for planning in self.plannings]
+        marks += [(c.start_ns, c.end_ns or end_ns, _PLAN if c.wants_tools else _REFLECT) for c in self.llm_calls]
+        marks += [(tool.start_ns, tool.end_ns or end_ns, _TOOL) for tool in self.tools]
+        marks.sort()
+        took = [0] * len(_PHASES)
+        at = self.start_ns
+        last = _REFLECT
+        # One after the other, as nearly always: the sum is all there is to it, at a fifth of what `tile` costs.
+        for mark_start_ns, mark_end_ns, phase in marks:
+            if mark_start_ns < at or mark_end_ns <= mark_start_ns:
+                return self._tiled(end_ns)
+            took[_FRAMEWORK] += mark_start_ns - at
+            took[phase] += mark_end_ns - mark_start_ns
+            at, last = mark_end_ns, phase
+        if not marks or at > end_ns:
+            return self._tiled(end_ns)
+        took[_PARSE] = marks[0][0] - self.start_ns
+        took[_FRAMEWORK] -= took[_PARSE]
+        took[_RESPOND if last == _REFLECT else _FRAMEWORK] += end_ns - at
+        return took
+
+    def _tiled(self, end_ns: int) -> list[int]:
+        stretches = [Stretch(Phase.PLAN, planning.start_ns, planning.end_ns or end_ns) for planning in self.plannings]
+        stretches += [Stretch(phase_of_call(c.wants_tools), c.start_ns, c.end_ns or end_ns) for c in self.llm_calls]
+        stretches += [Stretch(Phase.TOOL, tool.start_ns, tool.end_ns or end_ns) for tool in self.tools]
+        took = tile(self.start_ns, end_ns, stretches)
+        return [took[phase] for phase in _PHASES]
 
     def traceparent(self, span_id: int) -> str:
         """The W3C header value that makes `span_id` the parent of what the callee does."""

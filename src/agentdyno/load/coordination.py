@@ -21,9 +21,10 @@ from locust.runners import STATE_INIT, STATE_MISSING, MasterRunner, Runner, Work
 
 from agentdyno.contract.invoke import INVOKE_PATH
 from agentdyno.contract.proof import key_from_environment
-from agentdyno.contract.run import ExitCode, LoadPlan
+from agentdyno.contract.run import ExitCode, LoadPlan, RequestRecord
 from agentdyno.load.connection import Connections, Target, check_descriptors
 from agentdyno.load.generator import Generator, OnRecord, freeze_heap
+from agentdyno.load.live import LiveCounts, LoadMetrics, WorkerCounts
 from agentdyno.load.options import options_of, records_folder
 from agentdyno.load.records import DISK_FULL_EXIT, Records, RecordsError
 from agentdyno.load.schedule import NS_PER_S
@@ -67,6 +68,7 @@ class Coordinator:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
+        self.metrics = LoadMetrics()
         self.begun = False
         self.exit_code = int(ExitCode.VALID)
         self.message = ""
@@ -89,6 +91,7 @@ class Coordinator:
         self._reset()
         self.exit_code, self.message = int(ExitCode.VALID), ""
         self._plan, self._begun_s, self.begun = plan, time.monotonic(), True
+        self.metrics.begin(plan)
 
     def waits_for_workers(self) -> bool:
         """Is this a master that has not begun a run yet, for want of workers?"""
@@ -164,6 +167,11 @@ class Session:
         self._runner = runner
         self._go: AsyncResult = AsyncResult()
         self._follower: gevent.Greenlet | None = None
+        self._counts: LiveCounts | None = None
+
+    def report(self) -> WorkerCounts | None:
+        """The totals of the run, for the metrics; None before the first."""
+        return None if self._counts is None else self._counts.report()
 
     def on_go(self, go: Go) -> None:
         """The coordinator's word has come."""
@@ -178,6 +186,7 @@ class Session:
         """Report ready, wait for the word, follow this worker's share, report done. On a user's greenlet."""
         self._go = AsyncResult()
         self._follower = gevent.getcurrent()
+        self._counts = None
         runner = self._runner
         done = Done(int(ExitCode.INTERRUPTED), "")
         try:
@@ -209,7 +218,13 @@ class Session:
             records = None if folder is None else Records(folder, go.worker)
         except (RecordsError, ValueError) as error:
             return _failed(error, ExitCode.USAGE)
-        generator = Generator(go.plan, go.worker, connections, key, records, on_record)
+
+        def record_and_count(record: RequestRecord) -> None:
+            on_record(record)
+            counts.add(record)
+
+        generator = Generator(go.plan, go.worker, connections, key, records, record_and_count)
+        counts = self._counts = LiveCounts(go.worker, generator.progress)
         generator.rehearse()
         try:
             lost = generator.run(start_ns(go, came_ns, boot_id()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -132,6 +133,12 @@ class Generator:
             reporter.kill(block=False)
             self._end(finished=lost == 0)
         return lost
+
+    def progress(self) -> tuple[Stage, float, dict[str, int]]:
+        """The stage, the seconds since t0, and how many requests are in flight by their stage."""
+        now_ns = self._now_ns() if self._t0_ns else 0
+        in_flight = Counter(flight.arrival.stage.value for flight in self._flights.values())
+        return self.schedule.stage_at(max(now_ns, 0)), now_ns / NS_PER_S, dict(in_flight)
 
     def _now_ns(self) -> int:
         return time.monotonic_ns() - self._t0_ns

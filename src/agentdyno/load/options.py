@@ -43,6 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_text(_count),
         help="number of workers that share the schedule; 0: as many as --processes or --expect-workers says",
     )
+    add("--metrics-port", default="0", type=_text(_count), help="serve /metrics on this port; 0: do not")
+    add("--metrics-host", default="127.0.0.1", metavar="ADDRESS", help="where to serve them; loopback unless in a pod")
     # Failures are data: the records and the final table carry them. Progress is the rig's to show.
     parser.set_defaults(only_summary=True, loglevel="WARNING")
 
@@ -78,6 +80,11 @@ def plan_of(options: argparse.Namespace) -> LoadPlan:
         )
     except ValueError as error:
         raise OptionsError(str(error)) from error
+
+
+def metrics_port(options: argparse.Namespace) -> int | None:
+    """The port that --metrics-port names."""
+    return int(options.metrics_port) or None
 
 
 def records_folder(options: argparse.Namespace) -> Path | None:

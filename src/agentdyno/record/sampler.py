@@ -45,11 +45,16 @@ class Sampler:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
         self._looks = 0
+        self._latest: dict[bool, dict[int, Sample]] = {False: {}, True: {}}
         self.failure: OSError | None = None
 
     def watch(self, role: str, pid: int) -> None:
         """Also sample this process and its descendants."""
         self._roots = {**self._roots, pid: role}
+
+    def latest(self, *, detailed: bool) -> list[Sample]:
+        """The last sample, or the last detailed one, of each process, ended ones too: their CPU still counts."""
+        return list(self._latest[detailed].values())
 
     def start(self) -> None:
         """Begin sampling."""
@@ -85,5 +90,10 @@ class Sampler:
                 reading = self._reader.read(member, detailed=detailed)
                 if reading is not None:
                     found.append(Sample(time.monotonic_ns(), self._looks, role, member, reading))
+                    # A new dict: another thread may be reading the one that was.
+                    self._latest = {
+                        kind: {**seen, member: found[-1]} if detailed or not kind else seen
+                        for kind, seen in self._latest.items()
+                    }
         self._looks += 1
         return found

@@ -24,17 +24,20 @@ def start_load(
     log: Callable[[str], Path],
     children: Children,
     locustfile: Path = LOCUSTFILE,
+    metrics_port: int = 0,
 ) -> list[Child]:
     """Start it; the first of those returned ends when the whole schedule is done.
 
     records: the folder for the workers' JSON lines. log: the log file for a role. locustfile: another one only in the
-    self-check, which compares it with ours.
+    self-check, which compares it with ours. metrics_port: where the load's metrics are served; 0: nowhere.
     """
     environment = {KEY_VARIABLE: key.hex()}
 
     def child(role: str, *extra: str) -> Child:
         command = [sys.executable, "-m", "locust", "-f", str(locustfile), "--headless", *_arguments(plan, records)]
         command += ["--host", host_url, *extra]
+        if metrics_port and "--worker" not in extra:
+            command += ["--metrics-port", str(metrics_port)]
         return children.start(role, command, log=log(role), cores=cores, environment=environment)
 
     if plan.workers == 1:

@@ -18,9 +18,11 @@ from agentdyno.contract.run import LoadPlan
 from agentdyno.contract.scenario import SCENARIOS, BackendTiming, Workload
 from agentdyno.contract.timing import parse as parse_distribution
 from agentdyno.load.schedule import Schedule
+from agentdyno.rig.environments import ROOT
 
 API_KEY_VARIABLES = ("AGENTDYNO_LLM_API_KEY", "OPENAI_API_KEY")
 MOCK = "mock"
+OBSERVED = ROOT / "runs" / ".observe"  # where the Prometheus of `make dashboards` looks for targets
 MOCK_MODEL = "agentdyno-mock"
 # Beyond these nothing that can be meant is measured, only a machine brought down.
 _MAX_WORKERS = 64
@@ -54,7 +56,8 @@ class BenchOptions:
     """One run. backend_url None: the scripted mock. admission None: off. ready_timeout_s: for the host to become
     ready, and again for its first answer. api_key never leaves this process but in the host's environment.
     idle_wait_s: how long the host is left alone after the load, to see what memory it gives back. native_spans: with
-    the framework's own instrumentation in the host; such a run enters no comparison.
+    the framework's own instrumentation in the host; such a run enters no comparison. observe: the folder in which a
+    Prometheus is told of the run; None: it is not told.
     """
 
     framework: str
@@ -69,6 +72,7 @@ class BenchOptions:
     api_key: str | None
     idle_wait_s: float = 0.0
     native_spans: bool = False
+    observe: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +103,7 @@ class Words:
     traces: str | None = None
     idle_wait: str | None = None
     native_spans: str | None = None
+    observe: str | None = None
 
 
 def read(words: Words, environ: Mapping[str, str] = os.environ) -> BenchOptions:
@@ -138,6 +143,7 @@ def read(words: Words, environ: Mapping[str, str] = os.environ) -> BenchOptions:
         api_key=api_key(environ) if backend_url is not None else None,
         idle_wait_s=seconds("IDLE_WAIT", _given(words.idle_wait, "0s"), _MAX_TIMEOUT_S, zero=True),
         native_spans=_native_spans(words.native_spans, plan),
+        observe=_observe(_given(words.observe, "off")),
     )
 
 
@@ -175,6 +181,16 @@ def _out(text: str) -> Path:
     if not text or "\0" in text:
         raise OptionError(f"OUT={text!r} names no folder.")
     return Path(text)
+
+
+def _observe(text: str) -> Path | None:
+    if text in ("off", "0"):
+        return None
+    if not text or "\0" in text:
+        raise OptionError(
+            f"OBSERVE={text!r} is neither 1 nor off nor the folder that a Prometheus reads its targets from."
+        )
+    return OBSERVED if text in ("on", "1") else Path(text)
 
 
 def _admission(text: str) -> int | None:

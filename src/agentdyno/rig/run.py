@@ -26,6 +26,7 @@ from agentdyno.rig.building import say
 from agentdyno.rig.collect import ask_backend, ask_host, export_clients, keep_records, resource
 from agentdyno.rig.environments import ROOT, Environment, check
 from agentdyno.rig.interruption import Interrupted, Interruption
+from agentdyno.rig.observation import export_to_collector, observed
 from agentdyno.rig.options import BenchOptions
 from agentdyno.rig.preparation import first_manifest
 from agentdyno.rig.processes import ChildFailed
@@ -107,6 +108,8 @@ class Run:
         self.folder.write_json("manifest.json", manifest)
         self._refuse_changed_environment()
         cores.stay_on(self._cores.rest)
+        if self._options.observe is not None:
+            export_to_collector()
         manifest.calibration["before"] = cores.calibrate(self._cores.host)
         with self._timed("start"):
             say(f"{self._name}: starting")
@@ -126,7 +129,9 @@ class Run:
         if self._snapshots is not None:
             self._snapshots.begin(host.url)
         with self._timed("load"):
-            self._follow_load(host)
+            with observed(processes, manifest, self._sampler.latest):
+                self._follow_load(host)
+            self._rest()
 
     def _refuse_changed_environment(self) -> None:
         for environment in filter(None, (self._environment, self._native)):
@@ -162,7 +167,6 @@ class Run:
             live.end()
         if self._snapshots is not None:
             self._snapshots.end(host.url)
-        self._rest()
 
     def _rest(self) -> None:
         """What the host holds once all is answered, and after a while in which nothing is asked of it."""

@@ -17,7 +17,7 @@ from agentdyno.rig.environments import Environment, adapter_environment
 from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.load import start_load
 from agentdyno.rig.options import BenchOptions
-from agentdyno.rig.processes import Child, ChildFailed, Children
+from agentdyno.rig.processes import Child, ChildFailed, Children, free_port
 from agentdyno.rig.servers import (
     Backend,
     HeapOptions,
@@ -46,7 +46,7 @@ class RunProcesses:
     """One framework's servers and the load on them, each on its cores. Use once.
 
     folder: for their logs. interruption: entered already; no process that is being started is lost to a signal.
-    recorder, backend, host: None until they are ready.
+    recorder, backend, host: None until they are ready. metrics_port: where the load's metrics are served.
     """
 
     def __init__(
@@ -64,6 +64,7 @@ class RunProcesses:
         self.environment = adapter_environment(adapter.path)
         self.cores = cores.plan()
         self.key = token_bytes(KEY_BYTES)
+        self.metrics_port = free_port()
         self.recorder: RecorderProcess | None = None
         self.backend: Backend | None = None
         self.host: Host | None = None
@@ -106,7 +107,16 @@ class RunProcesses:
 
     def start_load(self, plan: LoadPlan, host: Host, records: Path) -> list[Child]:
         """See load.start_load. Raises ChildFailed."""
-        return start_load(plan, host.url, records, self.key, self.cores.rest, self.folder.log, self._generators)
+        return start_load(
+            plan,
+            host.url,
+            records,
+            self.key,
+            self.cores.rest,
+            self.folder.log,
+            self._generators,
+            metrics_port=self.metrics_port,
+        )
 
     def follow(self, load: list[Child], plan: LoadPlan, meanwhile: Callable[[], None]) -> None:
         """Wait for the end of what `start_load` gave. meanwhile: called five times a second.

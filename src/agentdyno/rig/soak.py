@@ -17,6 +17,7 @@ from agentdyno.rig.environments import adapter_environment
 from agentdyno.rig.frameworks import resolve
 from agentdyno.rig.interruption import Interrupted, Interruption
 from agentdyno.rig.native_spans import refuse_native_spans
+from agentdyno.rig.observation import observed
 from agentdyno.rig.options import Words, read
 from agentdyno.rig.preparation import first_manifest
 from agentdyno.rig.processes import ChildFailed
@@ -113,7 +114,9 @@ class _SoakRun:
             self._folder.reserve()
             try:
                 self._processes.interruption.listen()
-                self._follow(self._start())
+                host = self._start()
+                with observed(self._processes, self._manifest):
+                    self._follow(host)
             finally:
                 self._processes.interruption.end()
             manifest.status = Status.FINISHED

@@ -1,0 +1,1 @@
+"""The dashboards as code: `make dashboards-json` makes grafana/dashboards/ of them."""

@@ -1,0 +1,41 @@
+"""The commands that watch a run while it goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def add(app: typer.Typer) -> None:
+    """Put them on the command line."""
+
+    @app.command(
+        "top",
+        epilog="Examples:\n\n"
+        "- `agentdyno top`: the bench that runs, until it ends or Ctrl-C\n"
+        "- `agentdyno top --once`: one look, for scripts; what happened since the start of the load",
+    )
+    def watch_a_run(
+        run: Annotated[str | None, typer.Argument(help="The beginning of a run's name; default: the newest.")] = None,
+        interval: Annotated[float, typer.Option(min=0.5, help="Seconds between looks.")] = 2.0,
+        once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
+        runs: Annotated[Path, typer.Option(help="Where run folders are.")] = Path("runs"),
+    ) -> int:
+        """Watch the running bench: rate, latency, phases, CPU, memory; exits with 2 when none runs."""
+        from agentdyno.rig.top import top
+
+        return top(run, runs, every_s=interval, once=once)
+
+    @app.command(
+        "dashboards",
+        epilog="Example:\n\n- `agentdyno dashboards`, and in another terminal `agentdyno bench bare --observe 1`",
+    )
+    def serve_dashboards(
+        port: Annotated[int, typer.Option(min=1, max=65535, help="Of a Prometheus alone.")] = 9090,
+    ) -> int:
+        """Prometheus, Grafana, Tempo and a collector in containers; without those an installed Prometheus alone."""
+        from agentdyno.rig.dashboards import dashboards
+
+        return dashboards(port)

@@ -1,0 +1,56 @@
+"""Where a running bench can be watched: the addresses of its metrics, told in its folder while it runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+_NAME = "live.json"
+
+
+class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that goes on. pid: the rig's. metrics: by role (rig, load, host, backend) the URL of its metrics."""
+
+    run_id: str
+    framework: str
+    scenario: str
+    pid: int
+    metrics: dict[str, str]
+
+
+def tell(raw: Path, run: LiveRun) -> None:
+    """Leave word in the run's `raw/`, which goes when the run ends. Raises OSError."""
+    write_whole(raw / _NAME, msgspec.json.encode(run))
+
+
+def running(runs: Path) -> list[LiveRun]:
+    """The runs under `runs` whose rig is alive, the newest first."""
+    found: list[LiveRun] = []
+    for file in sorted(runs.glob(f"*/raw/{_NAME}"), reverse=True):
+        try:
+            run = msgspec.json.decode(file.read_bytes(), type=LiveRun)
+        except FileNotFoundError:  # it has just ended
+            continue
+        if alive(run.pid):
+            found.append(run)
+    return found
+
+
+def alive(pid: int) -> bool:
+    """Whether there is such a process."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True
+
+
+def write_whole(file: Path, content: bytes) -> None:
+    """Write it so that a reader sees all of it or nothing. Raises OSError."""
+    partial = file.with_name(file.name + ".partial")
+    partial.write_bytes(content)
+    partial.replace(file)

@@ -1,0 +1,104 @@
+"""`agentdyno dashboards`: what watches runs, from compose.yaml, or Prometheus alone where there are no containers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from agentdyno.contract.errors import UserError
+from agentdyno.contract.run import ExitCode
+from agentdyno.rig.environments import ROOT
+from agentdyno.rig.options import OBSERVED
+
+CONFIGURATION = ROOT / "grafana" / "prometheus" / "prometheus.yml"
+_COMPOSE = ROOT / "compose.yaml"
+_ENGINES = (("docker", "compose"), ("podman", "compose"), ("podman-compose",))
+_ASK_S = 10.0
+
+
+class NothingToWatchWith(UserError):
+    """Neither containers nor a Prometheus; the text says what to install."""
+
+
+def dashboards(port: int) -> ExitCode:
+    """Start it and stay until Ctrl-C. port: of a Prometheus alone. Raises NothingToWatchWith."""
+    OBSERVED.mkdir(parents=True, exist_ok=True)
+    compose = working_compose()
+    if compose is not None:
+        sys.stderr.write(
+            "Grafana: http://127.0.0.1:3000. Prometheus: http://127.0.0.1:9090. Ctrl-C ends them.\n"
+            "Send a run to them: make bench FRAMEWORK=... OBSERVE=1\n"
+        )
+        return _until_ended([*compose, "-f", str(_COMPOSE), "up"])
+    program = shutil.which("prometheus")
+    if program is None:
+        raise NothingToWatchWith(
+            "There is neither Docker nor Podman with compose and a running engine here, nor a `prometheus` in PATH. "
+            "Install one of them (Debian: apt install prometheus), or watch with `agentdyno top`, which needs neither."
+        )
+    sys.stderr.write(
+        "There is no Docker or Podman with compose and a running engine here, so what is missing is Grafana and its "
+        "dashboards, Tempo and the collector with the traces.\n"
+        f"Prometheus alone, with its rules and alerts: http://127.0.0.1:{port}. Ctrl-C ends it.\n"
+        "Send a run to it: make bench FRAMEWORK=... OBSERVE=1\n"
+    )
+    data = OBSERVED.parent / ".prometheus"
+    return _until_ended(prometheus_command(program, CONFIGURATION, data, port))
+
+
+def prometheus_command(program: str, configuration: Path, data: Path, port: int) -> list[str]:
+    """A Prometheus of ours, on loopback, with exemplars. data: the folder that it keeps."""
+    return [
+        program,
+        f"--config.file={configuration}",
+        f"--storage.tsdb.path={data}",
+        "--storage.tsdb.retention.time=7d",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--enable-feature=exemplar-storage",
+        "--log.level=warn",
+    ]
+
+
+def working_compose() -> list[str] | None:
+    """The command of a compose whose engine answers; None where there is none."""
+    for command in _ENGINES:
+        if shutil.which(command[0]) is None:
+            continue
+        if _answers([*command, "version"]) and _answers(["podman" if "podman" in command[0] else "docker", "info"]):
+            return list(command)
+    return None
+
+
+def _answers(command: Sequence[str]) -> bool:
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, env=_environment(), timeout=_ASK_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def _until_ended(command: Sequence[str]) -> ExitCode:
+    """Run it in a session of its own; Ctrl-C and SIGTERM end it in order."""
+    with subprocess.Popen(command, cwd=ROOT, env=_environment(), start_new_session=True) as child:
+        try:
+            code = child.wait()
+        except KeyboardInterrupt:
+            child.send_signal(signal.SIGTERM)
+            child.wait()
+            return ExitCode.VALID
+    if code:
+        sys.stderr.write(f"agentdyno: {Path(command[0]).name} ended with exit code {code}; its own words are above.\n")
+        return ExitCode.GATE_FAILED
+    return ExitCode.VALID
+
+
+def _environment() -> dict[str, str]:
+    """Everything but keys: whatever watches needs none."""
+    return {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}

@@ -1,0 +1,134 @@
+"""The dashboards' JSON is what their source makes, and every panel says what it is."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+import yaml
+from grafana_foundation_sdk.models.dashboard import Dashboard
+
+from agentdyno.rig.environments import ROOT
+from grafana.source.build import BOARDS, FOLDER, TAG, loaded, text_of
+from grafana.source.panel import CLUSTER_ONLY, VLLM_ONLY, Board
+
+# Of Grafana's units, those that are base units or say what is counted.
+UNITS = {"s", "bytes", "percentunit", "reqps", "ops", "cps", "none", "string"}
+
+
+def panels(document: dict[str, Any]) -> list[dict[str, Any]]:
+    return [panel for panel in document["panels"] if panel["type"] != "row"]
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)
+def test_the_json_is_up_to_date(board: Board) -> None:
+    assert (FOLDER / f"{board.uid}.json").read_text(encoding="utf-8") == text_of(board), "make dashboards-json"
+
+
+def test_there_is_no_other_dashboard() -> None:
+    assert {file.stem for file in FOLDER.iterdir()} == {board.uid for board in BOARDS}
+    assert [board.title for board in BOARDS] == [
+        f"AgentDyno: {name}" for name in ("Run", "Compare", "LLM backend", "Load generator", "Cluster")
+    ]
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)
+def test_it_is_what_grafanas_schema_has(board: Board) -> None:
+    """Read by the SDK's types and written again nothing is lost or added."""
+    document = loaded(board)
+    again = json.loads(json.dumps(Dashboard.from_json(document), default=lambda part: part.to_json()))
+    for part in ("uid", "title", "templating", "time", "links", "tags"):
+        assert again[part] == document[part]
+    for before, after in zip(document["panels"], again["panels"], strict=True):
+        assert {key: after.get(key) for key in before if key != "targets"} == {
+            key: value for key, value in before.items() if key != "targets"
+        }
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)
+def test_every_panel_has_a_title_a_description_a_unit_and_a_place(board: Board) -> None:
+    document = loaded(board)
+    shown = panels(document)
+    assert len(shown) == len(board.panels())
+    assert len({panel["id"] for panel in document["panels"]}) == len(document["panels"])
+    for panel in shown:
+        assert panel["title"]
+        assert panel["description"].endswith("."), panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"] in UNITS, panel["title"]
+        assert panel["targets"], panel["title"]
+        at = panel["gridPos"]
+        assert at["x"] + at["w"] <= 24
+    places = [(p["gridPos"]["x"] + dx, p["gridPos"]["y"] + dy) for p in shown
+              for dx in range(p["gridPos"]["w"]) for dy in range(p["gridPos"]["h"])]  # fmt: skip
+    assert len(places) == len(set(places)), "panels overlap"
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)
+def test_what_is_chosen_is_asked_for(board: Board) -> None:
+    """Every query heeds the board's variables, and uses no others."""
+    names = {variable.name for variable in board.variables}
+    for panel in board.panels():
+        for query in panel.queries:
+            used = set(re.findall(r"\$(\w+)", query.expr)) - {"__rate_interval"}
+            assert used <= names, panel.title
+            assert used or "node" in query.expr, panel.title
+    assert TAG in loaded(board)["tags"]
+    if board.uid != "agentdyno-cluster":
+        assert names == {"run", "framework", "scenario"}
+
+
+def test_only_a_cluster_or_vllm_excuses_a_panel() -> None:
+    for board in BOARDS:
+        reasons = {panel.elsewhere for panel in board.panels()}
+        assert reasons <= {None, CLUSTER_ONLY, VLLM_ONLY}
+        assert (reasons == {CLUSTER_ONLY}) is (board.uid == "agentdyno-cluster")
+
+
+def test_latency_leads_to_traces_and_memory_to_the_heap() -> None:
+    shown = {panel["title"]: panel for panel in panels(loaded(BOARDS[0]))}
+    for title in ("Latency p99", "Latency, heat map", "Latency percentiles", "Phases, p99"):
+        (link,) = shown[title]["fieldConfig"]["defaults"]["links"]
+        assert "/explore" in link["url"]
+        assert "tempo" in link["url"]
+        assert "${run:regex}" in link["url"]
+    (link,) = shown["Host memory, its own view"]["fieldConfig"]["defaults"]["links"]
+    assert link["url"].endswith("/debug/pprof/heap")
+    for title in ("Latency, heat map", "Latency percentiles"):
+        assert shown[title]["targets"][0]["exemplar"]
+
+
+def test_compose_listens_on_loopback_alone_and_pins_its_images() -> None:
+    services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+    assert set(services) == {"prometheus", "grafana", "tempo", "collector"}
+    for service in services.values():
+        assert re.fullmatch(r"docker\.io/[\w./-]+:v?\d+\.\d+\.\d+", service["image"])
+        assert service["network_mode"] == "host"
+        assert "ports" not in service
+    assert "--web.listen-address=127.0.0.1:9090" in services["prometheus"]["command"]
+    grafana = services["grafana"]["environment"]
+    assert grafana["GF_SERVER_HTTP_ADDR"] == "127.0.0.1"
+    assert grafana["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
+    assert grafana["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
+    assert not [name for name in grafana if "PASSWORD" in name]
+    for name in ("compose.yaml", "grafana/tempo.yaml", "grafana/prometheus/prometheus.yml"):
+        assert "0.0.0.0" not in (ROOT / name).read_text()
+
+
+def test_what_compose_mounts_is_there() -> None:
+    services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+    mounts = [mount.split(":")[0] for service in services.values() for mount in service.get("volumes", ())]
+    for mount in mounts:
+        if mount.startswith("./") and not mount.startswith("./runs"):
+            assert (ROOT / mount).exists(), mount
+
+
+def test_the_datasources_are_those_that_links_name() -> None:
+    file = ROOT / "grafana" / "provisioning" / "datasources" / "agentdyno.yaml"
+    sources = {source["uid"]: source for source in yaml.safe_load(file.read_text())["datasources"]}
+    assert set(sources) == {"prometheus", "tempo"}
+    (exemplars,) = sources["prometheus"]["jsonData"]["exemplarTraceIdDestinations"]
+    assert exemplars == {"name": "trace_id", "datasourceUid": "tempo"}
+    tempo = yaml.safe_load((ROOT / "grafana" / "tempo.yaml").read_text())
+    assert sources["tempo"]["url"].endswith(f":{tempo['server']['http_listen_port']}")
+    collector = (ROOT / "otel" / "collector.yaml").read_text()
+    assert tempo["distributor"]["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"] in collector

@@ -1,0 +1,68 @@
+"""The lines of `agentdyno top`, from texts whose every figure is known."""
+
+from agentdyno.report.live import Look, lines, look
+
+LOAD = """
+agentdyno_load_schedule_arrivals_per_second 200.0
+agentdyno_load_planned_seconds 71.0
+agentdyno_load_elapsed_seconds {elapsed}
+agentdyno_load_stage{{stage="warmup"}} 0.0
+agentdyno_load_stage{{stage="measure"}} 1.0
+agentdyno_load_requests_in_flight 3.0
+agentdyno_load_arrivals_total{{stage="warmup"}} 100.0
+agentdyno_load_arrivals_total{{stage="measure"}} {arrivals}
+agentdyno_load_requests_total{{stage="measure",outcome="ok"}} {ok}
+agentdyno_load_requests_total{{stage="measure",outcome="rejected"}} {rejected}
+agentdyno_load_latency_seconds_bucket{{le="0.1"}} {fast}
+agentdyno_load_latency_seconds_bucket{{le="0.2"}} {ok}
+agentdyno_load_latency_seconds_bucket{{le="+Inf"}} {ok}
+"""
+HOST = """
+agentdyno_phase_duration_seconds_sum{{phase="plan"}} {plan}
+agentdyno_phase_duration_seconds_count{{phase="plan"}} {ok}
+agentdyno_gc_pause_seconds_sum{{generation="0"}} {gc}
+agentdyno_loop_lag_seconds_bucket{{le="0.001"}} {ok}
+agentdyno_loop_lag_seconds_bucket{{le="+Inf"}} {ok}
+"""
+RIG = """
+agentdyno_process_cpu_seconds_total{{role="host"}} {cpu}
+agentdyno_process_cpu_seconds_total{{role="backend"}} 1.0
+agentdyno_process_resident_memory_bytes{{role="host"}} 46100000
+agentdyno_process_resident_memory_bytes{{role="backend"}} 29000000
+agentdyno_process_proportional_memory_bytes{{role="host"}} 34200000
+"""
+FIRST = {"elapsed": 10, "arrivals": 1000, "ok": 1000, "rejected": 0, "fast": 1000, "plan": 5, "gc": 0, "cpu": 2}
+SECOND = {"elapsed": 12, "arrivals": 1400, "ok": 1300, "rejected": 100, "fast": 1150, "plan": 8, "gc": 0.02, "cpu": 2.6}
+
+
+def seen(at_s: float, values: dict[str, float], silent: tuple[str, ...] = ()) -> Look:
+    return look(at_s, [text.format(**values) for text in (LOAD, HOST, RIG)], silent)
+
+
+def test_between_two_looks_it_is_what_happened_since() -> None:
+    shown = lines("run", seen(102.0, SECOND), seen(100.0, FIRST))
+    assert shown == [
+        "run   measure 12/71 s",
+        "rate      200.0/s asked for, 200.0/s due, 150.0/s ok, rejected 50.0/s; in flight 3",
+        "latency   p50 100 ms, p99 198 ms; sent late p99 - (from buckets)",
+        "phases    plan 10 ms a request",
+        "CPU       2 ms a request; cores: host 0.30, backend 0.00",
+        "memory    host 46.1 MB RSS, 34.2 MB PSS; backend 29.0 MB",
+        "host      garbage collection 1.0% of the time, event-loop lag p99 0.99 ms",
+    ]
+
+
+def test_a_single_look_is_since_the_start_of_the_load() -> None:
+    shown = lines("run", seen(100.0, FIRST), None)
+    assert "110.0/s due, 100.0/s ok, no errors" in shown[1]
+    assert "plan 5 ms a request" in shown[3]
+
+
+def test_what_is_not_known_is_a_dash_and_who_is_silent_is_named() -> None:
+    shown = lines("run", look(1.0, [], ("host", "load")), None)
+    assert shown == [
+        "run   starting",
+        "rate      -/s asked for, -/s due, -/s ok, no errors; in flight -",
+        "latency   p50 -, p99 -; sent late p99 - (from buckets)",
+        "no answer from the metrics of: host, load",
+    ]

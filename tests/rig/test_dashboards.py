@@ -1,0 +1,121 @@
+"""`make dashboards`: containers where there are some, else Prometheus alone, else a sentence."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from agentdyno.cli import run
+from agentdyno.contract.run import ExitCode
+from agentdyno.rig import dashboards as module
+from agentdyno.rig.environments import ROOT
+from agentdyno.rig.processes import answers, free_port
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A PATH of programs made up here; each notes what it was called with."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    monkeypatch.setattr(module, "OBSERVED", tmp_path / "runs" / ".observe")
+    return folder
+
+
+def add(folder: Path, name: str, fails: str = "") -> None:
+    """fails: the first argument at which it exits with 1."""
+    program = folder / name
+    program.write_text(
+        f"#!{sys.executable}\nimport json, os, sys\n"
+        f"called = [{name!r}, *sys.argv[1:], 'OPENAI_API_KEY' in os.environ]\n"
+        "open(os.environ['CALLS'], 'a').write(json.dumps(called) + '\\n')\n"
+        f"sys.exit(sys.argv[1] == {fails!r})\n"
+    )
+    program.chmod(0o755)
+
+
+def calls(folder: Path) -> list[list[object]]:
+    return [json.loads(line) for line in (folder.parent / "calls").read_text().splitlines()]
+
+
+def test_containers_come_first(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    add(programs, "podman")
+    add(programs, "prometheus")
+    assert run(["dashboards"]) == ExitCode.VALID
+    assert calls(programs)[-1] == ["podman", "compose", "-f", str(ROOT / "compose.yaml"), "up", False]
+    assert "http://127.0.0.1:3000" in capsys.readouterr().err
+    assert (programs.parent / "runs" / ".observe").is_dir()
+
+
+@pytest.mark.parametrize("fails", ["compose", "info"])
+def test_an_engine_that_does_not_answer_is_none(programs: Path, capsys: pytest.CaptureFixture[str], fails: str) -> None:
+    add(programs, "docker", fails=fails)
+    add(programs, "prometheus")
+    assert run(["dashboards", "--port", "9191"]) == ExitCode.VALID
+    name, *arguments = calls(programs)[-1]
+    assert name == "prometheus"
+    assert "--web.listen-address=127.0.0.1:9191" in arguments
+    assert f"--config.file={ROOT / 'grafana' / 'prometheus' / 'prometheus.yml'}" in arguments
+    said = capsys.readouterr().err
+    assert "what is missing is Grafana" in said
+    assert "http://127.0.0.1:9191" in said
+
+
+def test_with_nothing_it_says_what_to_install(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["dashboards"]) == ExitCode.USAGE
+    said = capsys.readouterr().err
+    assert said.startswith("agentdyno: There is neither Docker nor Podman")
+    assert "apt install prometheus" in said
+    assert len(said.splitlines()) == 1
+
+
+def test_what_fails_to_start_is_told(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    configuration = f"--config.file={ROOT / 'grafana' / 'prometheus' / 'prometheus.yml'}"
+    add(programs, "prometheus", fails=configuration)
+    assert run(["dashboards"]) == ExitCode.GATE_FAILED
+    assert "prometheus ended with exit code 1" in capsys.readouterr().err
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="prometheus is not installed (apt install prometheus)")
+def test_a_real_prometheus_listens_on_loopback_alone_and_ends_with_ctrl_c(tmp_path: Path) -> None:
+    port = free_port()
+    command = [str(Path(sys.executable).with_name("agentdyno")), "dashboards", "--port", str(port)]
+    # No container engine, whatever this machine has.
+    path = tmp_path / "bin"
+    path.mkdir()
+    (path / "prometheus").symlink_to(str(shutil.which("prometheus")))
+    with subprocess.Popen(
+        command, env={**os.environ, "PATH": str(path)}, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            end_s = time.monotonic() + 60
+            while not answers(f"http://127.0.0.1:{port}/-/ready", 1.0):
+                assert process.poll() is None
+                assert time.monotonic() < end_s
+                time.sleep(0.1)
+            assert addresses(port) == {"0100007F"}
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+    assert not answers(f"http://127.0.0.1:{port}/-/ready", 1.0)
+
+
+def addresses(port: int) -> set[str]:
+    """The addresses that somebody listens on at this port, as the kernel writes them."""
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+            local, _, state = line.split()[1:4]
+            if state == "0A" and int(local.rpartition(":")[2], 16) == port:
+                found.add(local.rpartition(":")[0])
+    return found
