@@ -11,7 +11,20 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "agentdyno"
 
 # Each package may import from itself and from what stands before it: the order of the data's flow.
-FLOW = ("contract", "emit", "host", "backends", "load", "record", "analysis", "report", "rig", "selfcheck", "cluster")
+FLOW = (
+    "contract",
+    "emit",
+    "host",
+    "backends",
+    "load",
+    "record",
+    "analysis",
+    "report",
+    "rig",
+    "audit",
+    "selfcheck",
+    "cluster",
+)
 # What a measured process, or the mock beside it, runs may import: nothing of the rig's dependencies.
 LIGHT = ("contract", "emit", "host", "backends")
 LIGHT_DEPENDENCIES = {

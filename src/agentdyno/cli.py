@@ -13,6 +13,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from agentdyno import cli_watching, limits
+from agentdyno.cli_evidence import app as evidence
 from agentdyno.contract.adapter import AdapterError
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import ExitCode
@@ -345,6 +346,7 @@ def mock_llm(context: typer.Context) -> int:
 
 limits.add_to(app, _with_bench_options)
 cli_watching.add(app)
+app.add_typer(evidence)
 
 
 def _folders(names: Sequence[str] | None, everything: bool, example: str = "") -> list[Path]:

@@ -49,6 +49,10 @@ class Requests:
         values: Numbers = self._table[column].cast(pa.float64()).to_numpy()
         return values
 
+    def texts(self, column: str) -> pa.ChunkedArray:
+        """A column of texts as it is."""
+        return self._table[column]
+
     @cached_property
     def intended_ns(self) -> Numbers:
         """Scheduled start, ns since t0."""

@@ -15,6 +15,7 @@ from agentdyno.analysis.metrics import rounded
 from agentdyno.contract.adapter import AdapterFolder, Variant
 from agentdyno.contract.proof import KEY_BYTES
 from agentdyno.contract.run import ExitCode
+from agentdyno.record.checksums import write_checksums
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.processes import Reader, default_reader
 from agentdyno.rig import cores
@@ -99,6 +100,7 @@ def cold(words: Words, runs: str) -> ExitCode:
     }
     folder.write_json("cold.json", result)
     folder.drop_raw()
+    write_checksums(folder.path)
     _print(result)
     sys.stdout.write(f"{folder.path}\n")
     if interruption.asked:

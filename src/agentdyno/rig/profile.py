@@ -17,6 +17,7 @@ from agentdyno.contract.pprof import difference
 from agentdyno.contract.quantities import parse_duration_s
 from agentdyno.contract.run import ExitCode
 from agentdyno.contract.summary import Summary
+from agentdyno.record.checksums import write_checksums
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.heap_folder import DIFFERENCE_PAGE, HEAP_FOLDER, HeapIndex, read_index, read_profile
 from agentdyno.report.flamegraph import difference_page, snapshot_page
@@ -93,6 +94,7 @@ def profile(words: Words, interval: str, plain: str) -> ExitCode:
     table = write_reports(folder.path, summary.framework.name, packages)
     if slowdown is not None and table is not None:
         folder.write_json(f"{HEAP_FOLDER}/slowdown.json", slowdown)
+    write_checksums(folder.path)  # again: the pages and tables came after the run's own end
     print_heap(table, None if slowdown is None else slowdown.sentence(), _console())
     sys.stdout.write(f"{folder.path}\n")
     return code

@@ -17,6 +17,7 @@ from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import ExitCode, Finding, Reason
 from agentdyno.contract.summary import Summary
 from agentdyno.record.cgroup import Cgroup, read_cgroup
+from agentdyno.record.checksums import write_checksums
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Status
 from agentdyno.record.processes import default_reader
@@ -213,7 +214,7 @@ class Run:
         return summary, ExitCode.VALID if summary.verdict.valid else ExitCode.INVALID_RUN
 
     def _write(self) -> Summary:
-        """Summary and manifest; again, when what happened meanwhile belongs into them."""
+        """Summary, manifest and the hashes of all; again, when what happened meanwhile belongs into them."""
         manifest = self._manifest
         for _ in range(2):
             if self._interruption.asked and manifest.status is Status.FINISHED:
@@ -223,6 +224,7 @@ class Run:
             summary = self._summarise()
             self._try(partial(self.folder.write_json, "summary.json", summary))
             self._try(partial(self.folder.write_json, "manifest.json", manifest))
+            self._try(partial(write_checksums, self.folder.path))
             unsaid = self._interruption.asked and manifest.status is Status.FINISHED
             if len(manifest.findings) == known and not unsaid:
                 break

@@ -9,6 +9,7 @@ import msgspec
 
 from agentdyno.analysis.growth import Drained, Growth, Verdict, growth
 from agentdyno.contract.run import ExitCode, LoadPlan, Outcome, RequestRecord
+from agentdyno.record.checksums import write_checksums
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Status
 from agentdyno.record.processes import Reading, default_reader
@@ -127,12 +128,13 @@ class _SoakRun:
             result.failure = str(error)
         self._processes.end_load()
         self._processes.end_servers()
-        result.growth = growth(_points(result.segments))
+        result.growth = growth(drained_points(result.segments))
         try:
             self._folder.release_reserve()
             self._folder.write_json("soak.json", result)
             self._folder.write_json("manifest.json", manifest)
             self._folder.drop_raw()
+            write_checksums(self._folder.path)
         except OSError as error:
             result.failure = f"Not everything could be kept: {error}."
         return result
@@ -189,7 +191,7 @@ def _sum(readings: list[Reading], name: str) -> int | None:
     return None if not values or None in values else sum(values)
 
 
-def _points(segments: list[Segment]) -> list[Drained]:
+def drained_points(segments: list[Segment]) -> list[Drained]:
     """Requests answered after the warm-up, and the RSS then; what could not be read is a gap."""
     points: list[Drained] = []
     requests = 0

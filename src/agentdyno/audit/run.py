@@ -1,0 +1,109 @@
+"""The audit of one run folder: hashes, what was asked for, and every figure computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agentdyno.analysis.figures import run_queue_waits_ms
+from agentdyno.analysis.growth import growth
+from agentdyno.analysis.heap import Attribution, top
+from agentdyno.analysis.run_data import RunData, read_run
+from agentdyno.analysis.summary import summarise
+from agentdyno.audit.compare import ABSENT, as_json, count_values, differences, strict_json
+from agentdyno.audit.fault import Audited, Fault
+from agentdyno.audit.invariants import MANIFEST, SUMMARY, plan_faults, result_faults
+from agentdyno.audit.locks import audit_lock
+from agentdyno.contract.errors import UserError
+from agentdyno.contract.summary import Summary
+from agentdyno.record.checksums import CHECKSUMS_FILE, checksum_faults, kept_files
+from agentdyno.record.heap_folder import HEAP_FOLDER, read_index, read_profile
+from agentdyno.record.manifest import Manifest, Status
+from agentdyno.rig.soak import Soak, drained_points
+
+TOP_TENS = f"{HEAP_FOLDER}/top10.json"
+SOAK, COLD = "soak.json", "cold.json"
+_RAW = "the raw files"
+
+
+def audit_run(folder: Path) -> Audited:
+    """Audit one run folder. Never raises for what is in it: a file that cannot be read is a fault."""
+    found = Audited(folder)
+    found.faults += [Fault(file, None, sentence) for file, sentence in checksum_faults(folder)]
+    found.files = len(kept_files(folder))
+    if (folder / SOAK).is_file():
+        _try(found, SOAK, lambda: _audit_soak(folder, found))
+        return found
+    if (folder / COLD).is_file():
+        found.notes.append(f"{COLD} holds its own raw figures; beside their hash there is nothing to compute again.")
+        return found
+    _try(found, None, lambda: _audit_records(folder, found))
+    if (folder / TOP_TENS).is_file():
+        _try(found, TOP_TENS, lambda: _audit_heap(folder, found))
+    return found
+
+
+def _try(found: Audited, file: str | None, step: Callable[[], None]) -> None:
+    try:
+        step()
+    except UserError as error:
+        found.faults.append(Fault(file or "raw files", None, str(error)))
+    except msgspec.MsgspecError as error:
+        text = f"it is not what this version writes: {error}."
+        found.faults.append(Fault(file or "raw files", None, text))
+
+
+def _audit_records(folder: Path, found: Audited) -> None:
+    data = read_run(folder)
+    manifest = data.manifest
+    if manifest.status is Status.RUNNING:
+        found.notes.append("The manifest says that the run is still going on, or was killed.")
+    found.faults += plan_faults(data)
+    audit_lock(manifest, found)
+    if manifest.run_id != folder.name:
+        found.notes.append(f"The folder was renamed: its manifest calls the run {manifest.run_id}.")
+    _audit_summary(data, found)
+    waits = run_queue_waits_ms(data)
+    _compare(found, MANIFEST, as_json(manifest.run_queue_wait_ms), waits, "run_queue_wait_ms")
+
+
+def _audit_summary(data: RunData, found: Audited) -> None:
+    stated = strict_json(data.path / SUMMARY)
+    _compare(found, SUMMARY, stated, summarise(data))
+    found.faults += result_faults(data, msgspec.convert(stated, Summary))
+
+
+def _audit_soak(folder: Path, found: Audited) -> None:
+    stated = strict_json(folder / SOAK)
+    soak = msgspec.convert(stated, Soak)
+    computed = growth(drained_points(soak.segments))
+    _compare(found, SOAK, stated.get("growth"), computed, "growth")
+
+
+def _audit_heap(folder: Path, found: Audited) -> None:
+    """The top tens from the first and the last snapshot."""
+    manifest = msgspec.convert(strict_json(folder / MANIFEST), Manifest)
+    index = read_index(folder)
+    if index is None or not index.snapshots or manifest.heap_profile is None:
+        found.notes.append(f"{TOP_TENS} is there, but no snapshot from which it could be made again.")
+        return
+    first, last = (read_profile(folder, index.snapshots[at]) for at in (0, -1))
+    computed = top(first, last, Attribution(tuple(manifest.heap_profile.get("framework_packages", ()))))
+    _compare(found, TOP_TENS, strict_json(folder / TOP_TENS), computed)
+
+
+def _compare(found: Audited, file: str, stated: Any, computed: Any, at: str = "") -> None:
+    """A field that this version computes and an older one did not know is a note, while the file is as it was written:
+    nobody can have taken it away.
+    """
+    again = as_json(computed)
+    found.figures += count_values(again)
+    intact = not any(fault.file in (file, CHECKSUMS_FILE) for fault in found.faults)
+    for one in differences(stated, again, at):
+        if one.stated is ABSENT and (intact or one.computed is None):
+            found.notes.append(f"{file} has no {one.field}, which this version computes: an older one wrote it.")
+        else:
+            found.faults.append(Fault(file, one.field, one.sentence(_RAW)))
