@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from agentdyno.audit.campaign import audit_campaign
 from agentdyno.audit.fault import Audited
 from agentdyno.audit.run import audit_run
 from agentdyno.contract.errors import UserError
@@ -26,7 +27,7 @@ def audit(path: Path) -> ExitCode:
         raise NotThere(
             f"{path} is neither a run's folder nor a campaign's: it has no manifest.json or {CAMPAIGN_FILE}."
         )
-    found = audit_run(path)
+    found = audit_campaign(path) if (path / CAMPAIGN_FILE).exists() else audit_run(path)
     sys.stdout.write(report(found))
     return ExitCode.GATE_FAILED if found.faults else ExitCode.VALID
 

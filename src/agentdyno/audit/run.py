@@ -32,8 +32,7 @@ _RAW = "the raw files"
 def audit_run(folder: Path) -> Audited:
     """Audit one run folder. Never raises for what is in it: a file that cannot be read is a fault."""
     found = Audited(folder)
-    found.faults += [Fault(file, None, sentence) for file, sentence in checksum_faults(folder)]
-    found.files = len(kept_files(folder))
+    audit_checksums(found)
     if (folder / SOAK).is_file():
         _try(found, SOAK, lambda: _audit_soak(folder, found))
         return found
@@ -46,6 +45,12 @@ def audit_run(folder: Path) -> Audited:
     return found
 
 
+def audit_checksums(found: Audited) -> None:
+    """Compare each file of the folder with its hash."""
+    found.faults += [Fault(file, None, sentence) for file, sentence in checksum_faults(found.folder)]
+    found.files += len(kept_files(found.folder))
+
+
 def _try(found: Audited, file: str | None, step: Callable[[], None]) -> None:
     try:
         step()
@@ -53,6 +58,9 @@ def _try(found: Audited, file: str | None, step: Callable[[], None]) -> None:
         found.faults.append(Fault(file or "raw files", None, str(error)))
     except msgspec.MsgspecError as error:
         text = f"it is not what this version writes: {error}."
+        found.faults.append(Fault(file or "raw files", None, text))
+    except Exception as error:  # a changed byte in a raw file can break any of the code that reads it
+        text = f"it cannot be computed again from the files as they are ({type(error).__name__}: {error})."
         found.faults.append(Fault(file or "raw files", None, text))
 
 
@@ -67,12 +75,12 @@ def _audit_records(folder: Path, found: Audited) -> None:
         found.notes.append(f"The folder was renamed: its manifest calls the run {manifest.run_id}.")
     _audit_summary(data, found)
     waits = run_queue_waits_ms(data)
-    _compare(found, MANIFEST, as_json(manifest.run_queue_wait_ms), waits, "run_queue_wait_ms")
+    compare_figures(found, MANIFEST, as_json(manifest.run_queue_wait_ms), waits, "run_queue_wait_ms")
 
 
 def _audit_summary(data: RunData, found: Audited) -> None:
     stated = strict_json(data.path / SUMMARY)
-    _compare(found, SUMMARY, stated, summarise(data))
+    compare_figures(found, SUMMARY, stated, summarise(data))
     found.faults += result_faults(data, msgspec.convert(stated, Summary))
 
 
@@ -80,7 +88,7 @@ def _audit_soak(folder: Path, found: Audited) -> None:
     stated = strict_json(folder / SOAK)
     soak = msgspec.convert(stated, Soak)
     computed = growth(drained_points(soak.segments))
-    _compare(found, SOAK, stated.get("growth"), computed, "growth")
+    compare_figures(found, SOAK, stated.get("growth"), computed, "growth")
 
 
 def _audit_heap(folder: Path, found: Audited) -> None:
@@ -92,18 +100,22 @@ def _audit_heap(folder: Path, found: Audited) -> None:
         return
     first, last = (read_profile(folder, index.snapshots[at]) for at in (0, -1))
     computed = top(first, last, Attribution(tuple(manifest.heap_profile.get("framework_packages", ()))))
-    _compare(found, TOP_TENS, strict_json(folder / TOP_TENS), computed)
+    compare_figures(found, TOP_TENS, strict_json(folder / TOP_TENS), computed)
 
 
-def _compare(found: Audited, file: str, stated: Any, computed: Any, at: str = "") -> None:
-    """A field that this version computes and an older one did not know is a note, while the file is as it was written:
+def compare_figures(found: Audited, file: str, stated: Any, computed: Any, at: str = "") -> None:
+    """Compare a document, or a part of it, with what was computed again; `at` is the part's name.
+
+    A field that this version computes and an older one did not know is a note, while the file is as it was written:
     nobody can have taken it away.
     """
     again = as_json(computed)
     found.figures += count_values(again)
     intact = not any(fault.file in (file, CHECKSUMS_FILE) for fault in found.faults)
     for one in differences(stated, again, at):
-        if one.stated is ABSENT and (intact or one.computed is None):
+        if one.stated is ABSENT and one.computed is None:
+            continue
+        if one.stated is ABSENT and intact:
             found.notes.append(f"{file} has no {one.field}, which this version computes: an older one wrote it.")
         else:
             found.faults.append(Fault(file, one.field, one.sentence(_RAW)))

@@ -94,7 +94,7 @@ def profile(words: Words, interval: str, plain: str) -> ExitCode:
     table = write_reports(folder.path, summary.framework.name, packages)
     if slowdown is not None and table is not None:
         folder.write_json(f"{HEAP_FOLDER}/slowdown.json", slowdown)
-    write_checksums(folder.path)  # again: the pages and tables came after the run's own end
+        write_checksums(folder.path)
     print_heap(table, None if slowdown is None else slowdown.sentence(), _console())
     sys.stdout.write(f"{folder.path}\n")
     return code
@@ -115,6 +115,7 @@ def write_reports(run: Path, framework: str, packages: tuple[str, ...]) -> HeapT
     folder.write_bytes(f"{HEAP_FOLDER}/{DIFFERENCE_PAGE}", page.encode())
     table = top(first, last, attribution)
     folder.write_json(f"{HEAP_FOLDER}/top10.json", table)
+    write_checksums(run)  # again: the pages and the table came after the run's own end
     return table
 
 
