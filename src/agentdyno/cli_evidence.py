@@ -24,3 +24,28 @@ def audit_folder(
     from agentdyno.audit.command import audit
 
     return audit(path)
+
+
+@app.command(
+    "check",
+    epilog="Examples:\n\n"
+    "- `agentdyno check campaigns/before campaigns/after --max p99=+20% --max rss_peak=+20%`\n"
+    "- `agentdyno check runs/base runs/head --max cpu_per_request=+5% --min goodput=-10% --markdown summary.md`\n\n"
+    "`--max p99=+20%`: at most a fifth more than the baseline. `--min goodput=-10%`: at least nine tenths of it. "
+    "Without limits: `p95=+20%` and `rss_peak=+20%`.\n\n"
+    "A limit is exceeded when the whole 95 % interval of the ratio lies beyond it. Exit codes: 0 no limit is exceeded, "
+    "1 one is, 2 usage, or measured unlike, 3 cannot tell (too few rounds, other machines).",
+)
+def check_gate(
+    baseline: Annotated[Path, typer.Argument(help="A campaign, a folder of runs, or a run.")],
+    candidate: Annotated[Path, typer.Argument(help="The same of what is to be checked.")],
+    at_most: Annotated[list[str] | None, typer.Option("--max", help="METRIC=+PERCENT%: may not grow by more.")] = None,
+    at_least: Annotated[list[str] | None, typer.Option("--min", help="METRIC=-PERCENT%: may not fall by more.")] = None,
+    framework: Annotated[list[str] | None, typer.Option(help="Only this one; all that both have otherwise.")] = None,
+    load: Annotated[str | None, typer.Option(help="steady or standard; where a metric shows otherwise.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write the result there, too.")] = None,
+) -> int:
+    """Has a framework become worse than a limit allows? A gate for CI, on intervals and not on single figures."""
+    from agentdyno.report.gate import check
+
+    return check(baseline, candidate, at_most or (), at_least or (), framework or (), load, markdown)

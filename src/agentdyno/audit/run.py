@@ -74,8 +74,9 @@ def _audit_records(folder: Path, found: Audited) -> None:
     if manifest.run_id != folder.name:
         found.notes.append(f"The folder was renamed: its manifest calls the run {manifest.run_id}.")
     _audit_summary(data, found)
-    waits = run_queue_waits_ms(data)
-    compare_figures(found, MANIFEST, as_json(manifest.run_queue_wait_ms), waits, "run_queue_wait_ms")
+    if manifest.run_queue_wait_ms:
+        waits = run_queue_waits_ms(data)
+        compare_figures(found, MANIFEST, as_json(manifest.run_queue_wait_ms), waits, "run_queue_wait_ms")
 
 
 def _audit_summary(data: RunData, found: Audited) -> None:
