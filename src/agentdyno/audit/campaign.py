@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
+from agentdyno.analysis.comparison import compare_campaign
 from agentdyno.audit.compare import differences, strict_json
 from agentdyno.audit.fault import Audited, Fault
-from agentdyno.audit.run import audit_checksums, audit_run
+from agentdyno.audit.run import audit_checksums, audit_run, compare_figures, try_step
 from agentdyno.contract.campaign import Campaign, PlannedRun
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.scenario import SCENARIOS
@@ -20,6 +21,8 @@ from agentdyno.contract.summary import Summary
 from agentdyno.record.campaign_folder import CAMPAIGN_FILE, CampaignFolder
 from agentdyno.record.manifest import Manifest
 from agentdyno.rig.building import say
+
+COMPARISON = "comparison.json"
 
 
 def audit_campaign(path: Path) -> Audited:
@@ -38,7 +41,17 @@ def audit_campaign(path: Path) -> Audited:
         say(f"audit: run {number} of {len(counted)}, {run_id}")
         _audit_one(folder, run_id, found)
     found.faults += _belonging(campaign, folder)
+    if (path / COMPARISON).is_file():
+        try_step(found, COMPARISON, lambda: _audit_comparison(folder, found))
+    else:
+        found.notes.append(f"There is no {COMPARISON}: the campaign was not compared yet.")
     return found
+
+
+def _audit_comparison(folder: CampaignFolder, found: Audited) -> None:
+    say("audit: the comparison")
+    computed = compare_campaign(folder)
+    compare_figures(found, COMPARISON, strict_json(folder.path / COMPARISON), computed)
 
 
 def plan_faults(campaign: Campaign) -> Iterator[Fault]:
@@ -48,7 +61,7 @@ def plan_faults(campaign: Campaign) -> Iterator[Fault]:
         text = f"it says {campaign.workload_hash!r}, but the workload beside it gives {computed!r}."
         yield Fault(CAMPAIGN_FILE, "workload_hash", text)
     # What the machine spoilt is measured once more, and then stands there twice.
-    first = [run for run in campaign.runs if getattr(run, "repeat_of", None) is None]
+    first = [run for run in campaign.runs if run.repeat_of is None]
     places = Counter((run.round, run.load, run.label) for run in first)
     wanted = set(product(range(1, campaign.rounds + 1), campaign.plans, (entry.label for entry in campaign.entries)))
     for place in sorted(wanted ^ places.keys()):

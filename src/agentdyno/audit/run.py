@@ -34,14 +34,14 @@ def audit_run(folder: Path) -> Audited:
     found = Audited(folder)
     audit_checksums(found)
     if (folder / SOAK).is_file():
-        _try(found, SOAK, lambda: _audit_soak(folder, found))
+        try_step(found, SOAK, lambda: _audit_soak(folder, found))
         return found
     if (folder / COLD).is_file():
         found.notes.append(f"{COLD} holds its own raw figures; beside their hash there is nothing to compute again.")
         return found
-    _try(found, None, lambda: _audit_records(folder, found))
+    try_step(found, None, lambda: _audit_records(folder, found))
     if (folder / TOP_TENS).is_file():
-        _try(found, TOP_TENS, lambda: _audit_heap(folder, found))
+        try_step(found, TOP_TENS, lambda: _audit_heap(folder, found))
     return found
 
 
@@ -51,7 +51,8 @@ def audit_checksums(found: Audited) -> None:
     found.files += len(kept_files(found.folder))
 
 
-def _try(found: Audited, file: str | None, step: Callable[[], None]) -> None:
+def try_step(found: Audited, file: str | None, step: Callable[[], None]) -> None:
+    """Do one step of an audit; a file that breaks it is a fault. file: which it is about, None: the raw files."""
     try:
         step()
     except UserError as error:

@@ -99,7 +99,7 @@ def gate_markdown(found: Gate) -> str:
     )
     lines += [_row(heads), _row(("---", "---", "---", "---:", "---:", "---:", "---:", "---:", "---"))]
     lines += [_row(_cells(row, found)) for row in found.rows]
-    lines += ["", "Change: candidate over baseline, of all rounds of the one and of the other; by the control where it says so."]
+    lines += ["", "Change: candidate over baseline, all rounds of either; by the control where it says so."]
     lines += [f"- {_plain(warning)}" for warning in found.warnings]
     return "\n".join(lines) + "\n"
 
