@@ -1,4 +1,4 @@
-"""The commands on what was measured before: audit."""
+"""The commands on what was measured before: audit, check, history."""
 
 from __future__ import annotations
 
@@ -49,3 +49,23 @@ def check_gate(
     from agentdyno.report.gate import check
 
     return check(baseline, candidate, at_most or (), at_least or (), framework or (), load, markdown)
+
+
+@app.command(
+    "history",
+    epilog="Examples:\n\n"
+    "- `agentdyno history reports`: CPU per request of every framework that campaigns there measured\n"
+    "- `agentdyno history runs --metric rss_peak --framework lightagent --out history.html`\n\n"
+    "Only what was asked for in the same way, on a machine of the same kind, stands in one series.",
+)
+def history_of_metric(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where campaigns and runs are, at any depth.")],
+    metric: Annotated[str, typer.Option(help="As `check` names it.")] = "cpu_per_request",
+    framework: Annotated[list[str] | None, typer.Option(help="Only this one.")] = None,
+    load: Annotated[str | None, typer.Option(help="Of campaigns only this load: steady or standard.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Also a page of its own: history.html.")] = None,
+) -> int:
+    """Draw a metric over a framework's versions, and mark the steps in it."""
+    from agentdyno.report.history import show_history
+
+    return show_history(folder, metric, framework or (), load, out)

@@ -26,12 +26,13 @@ class HistoryError(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One campaign's rounds of one framework, or one run outside of a campaign. value: the median, in the metric's unit.
+    """One campaign's rounds of one framework, or one run outside of a campaign. value: their median.
 
-    version: the framework's, or the checkout's commit where it has none. where: the campaign's or the run's name.
+    version: of the framework. commit: of the checkout that measured. where: the campaign's or the run's name.
     """
 
     version: str | None
+    commit: str | None
     started_utc: str
     value: float
     rounds: int
@@ -172,8 +173,8 @@ def _point(one: _Measured, metric: Metric) -> Point | None:
     if not values:
         return None
     manifest = one.runs[0].manifest
-    version = manifest.framework.version or (manifest.commit[:12] if manifest.commit else None)
-    return Point(version, manifest.started_utc, median(values), len(values), one.where)
+    made = (manifest.framework.version, manifest.commit, manifest.started_utc)
+    return Point(*made, value=median(values), rounds=len(values), where=one.where)
 
 
 def _parsed(version: str | None) -> Version | None:

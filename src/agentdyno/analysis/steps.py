@@ -1,9 +1,9 @@
 """Steps in a series: from where on its level is another one, with a known chance of a false mark.
 
-At each place the points before it are held against those from it on by Mann and Whitney's rank statistic, standardised;
-the place where it is largest is the candidate (Pettitt 1979, A non-parametric approach to the change-point problem; as
-standardised by Hawkins and Deng 2010). How large it becomes in a series without a step is found by shuffling the points:
-under shuffling any order is as likely as any other, whatever the points' distribution, so a series without a step is
+At each place the points before it are held against those from it on by Mann and Whitney's rank statistic, in standard
+deviations; where it is largest is the candidate (Pettitt 1979, A non-parametric approach to the change-point problem;
+standardised as by Hawkins and Deng 2010). How large it becomes in a series without a step is found by shuffling the
+points: without a step any order is as likely as any other, whatever the points' distribution, so such a series is
 marked with a chance of ALARM at most. Where a step is found the parts on either side are searched in the same way
 (binary segmentation, Scott and Knott 1974). Ranks, because one outlier is no step.
 """
