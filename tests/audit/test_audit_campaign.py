@@ -13,8 +13,9 @@ from agentdyno.analysis.comparison import compare_campaign
 from agentdyno.audit.campaign import audit_campaign
 from agentdyno.audit.command import audit
 from agentdyno.contract.campaign import Campaign, LoadName
-from agentdyno.record.campaign_folder import CampaignFolder, strict_json
+from agentdyno.record.campaign_folder import CampaignFolder
 from agentdyno.record.checksums import write_checksums
+from agentdyno.report.campaign_report import write_report
 from tests.analysis.campaigns import Planted, write_campaign
 
 
@@ -24,7 +25,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = write_campaign(tmp_path_factory.mktemp("made"), entries, 3, requests=100, loads=[LoadName.STEADY])
     for run in folder.runs.iterdir():
         write_checksums(run)
-    folder.write_text("comparison.json", strict_json(compare_campaign(folder)))
+    write_report(folder, compare_campaign(folder))
     write_checksums(folder.path)
     return folder.path
 
@@ -64,6 +65,29 @@ def test_a_figure_of_the_comparison_is_found_by_its_name(campaign: Path, capsys:
     assert audit(campaign) == 1
     out = capsys.readouterr().out
     assert "fault  comparison.json: under_load[2].figures[1].median: it says 19.0, but the raw files give 20." in out
+
+
+@pytest.mark.parametrize(("name", "number"), [("report.html", b"20"), ("report.md", b"20"), ("figures.csv", b"20")])
+def test_a_number_that_was_changed_in_a_report_is_found(campaign: Path, name: str, number: bytes) -> None:
+    file = campaign / name
+    before = file.read_bytes()
+    file.write_bytes(before.replace(number, b"19", 1))
+    found = audit_campaign(campaign)
+    line = next(line for fault in found.faults if "this version makes" in (line := str(fault)))
+    assert line.startswith(f"{name}: line ")
+    assert line.endswith("on it is not what this version makes of comparison.json.")
+
+
+def test_a_report_of_another_version_is_a_note_while_its_hash_holds(
+    campaign: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (campaign / "report.md").write_text("in other words\n", encoding="utf-8")
+    write_checksums(campaign)
+    found = audit_campaign(campaign)
+    assert found.faults == []
+    assert any(note.startswith("report.md was made by another version of this program") for note in found.notes)
+    monkeypatch.setattr("agentdyno.audit.campaign.sources_sha256", lambda labels: "c" * 64)  # as the campaign says
+    assert [fault.file for fault in audit_campaign(campaign).faults] == ["report.md"]
 
 
 def test_a_changed_run_is_found_in_the_run_and_in_the_comparison(campaign: Path) -> None:

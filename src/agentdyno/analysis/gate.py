@@ -218,7 +218,7 @@ def _judged(ratio: UnpairedRatio | None, limit: Limit, rounds: tuple[int, int], 
     if 0 in rounds:
         return Outcome.CANNOT_TELL, "there is no valid run of it that measured this on both sides"
     if ratio.low is None or ratio.high is None or ratio.median is None:
-        text = f"{rounds[0]} and {rounds[1]} rounds give no interval; 4 and 4, or 3 and 5, are the least that do"
+        text = f"{rounds[0]} and {rounds[1]} rounds give no interval; 4 on either side do"
         return Outcome.CANNOT_TELL, text
     beyond = ratio.low > limit.ratio if limit.upper else ratio.high < limit.ratio
     if beyond:

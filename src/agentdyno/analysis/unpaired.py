@@ -47,7 +47,7 @@ def unpaired_ratio(baseline: Sequence[float], candidate: Sequence[float]) -> Unp
 
 def rank_of_bound(m: int, n: int) -> int:
     """How far from either end of the sorted ratios the interval begins; 0 where even all of them cover less than
-    CONFIDENCE: with 3 rounds on either side, say (4 and 4, or 3 and 5, are enough).
+    CONFIDENCE: with 3 rounds on either side, say (4 and 4 are enough, or 3 and 5).
     """
     tail = (1 - CONFIDENCE) / 2
     if max(m, n) > _EXACT_UP_TO:

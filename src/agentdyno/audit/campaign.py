@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from itertools import product
+from collections.abc import Callable, Iterator
+from itertools import product, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,25 @@ from agentdyno.audit.compare import differences, strict_json
 from agentdyno.audit.fault import Audited, Fault
 from agentdyno.audit.run import audit_checksums, audit_run, compare_figures, try_step
 from agentdyno.contract.campaign import Campaign, PlannedRun
+from agentdyno.contract.comparison import Comparison
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.scenario import SCENARIOS
 from agentdyno.contract.summary import Summary
 from agentdyno.record.campaign_folder import CAMPAIGN_FILE, CampaignFolder
+from agentdyno.record.checksums import CHECKSUMS_FILE
 from agentdyno.record.manifest import Manifest
+from agentdyno.report.comparison_csv import figures_csv
+from agentdyno.report.comparison_html import comparison_page
+from agentdyno.report.comparison_markdown import comparison_markdown
 from agentdyno.rig.building import say
+from agentdyno.rig.campaign_identity import sources_sha256
 
 COMPARISON = "comparison.json"
+_REPORTS: dict[str, Callable[[Comparison], str]] = {
+    "report.html": comparison_page,
+    "report.md": comparison_markdown,
+    "figures.csv": figures_csv,
+}
 
 
 def audit_campaign(path: Path) -> Audited:
@@ -51,7 +62,44 @@ def audit_campaign(path: Path) -> Audited:
 def _audit_comparison(folder: CampaignFolder, found: Audited) -> None:
     say("audit: the comparison")
     computed = compare_campaign(folder)
-    compare_figures(found, COMPARISON, strict_json(folder.path / COMPARISON), computed)
+    stated = strict_json(folder.path / COMPARISON)
+    compare_figures(found, COMPARISON, stated, computed)
+    _audit_reports(folder, msgspec.convert(stated, Comparison), found)
+
+
+def _audit_reports(folder: CampaignFolder, comparison: Comparison, found: Audited) -> None:
+    """Whatever was published as text is what this version makes of the comparison, to the byte.
+
+    Another version words and draws it otherwise. Where that is so and the file is as it was written, a note says which
+    version can tell.
+    """
+    changed = {fault.file for fault in found.faults}
+    for fault in _reports(folder.path, comparison):
+        if fault.file in changed or CHECKSUMS_FILE in changed or _same_program(folder.read()):
+            found.faults.append(fault)
+        else:
+            text = f"{fault.file} was made by another version of this program, at commit {comparison.commit}: its hash"
+            found.notes.append(f"{text} holds, but whether it says what {COMPARISON} says only that version can tell.")
+
+
+def _same_program(campaign: Campaign) -> bool:
+    try:
+        return sources_sha256([entry.label for entry in campaign.entries]) == campaign.sources_sha256
+    except UserError:  # an adapter that is not here
+        return False
+
+
+def _reports(path: Path, comparison: Comparison) -> Iterator[Fault]:
+    for name, make in _REPORTS.items():
+        file = path / name
+        if not file.is_file():
+            continue
+        stated, made = file.read_bytes().split(b"\n"), make(comparison).encode(errors="replace").split(b"\n")
+        if stated != made:
+            numbered = enumerate(zip_longest(stated, made), 1)
+            line = next((number for number, (one, other) in numbered if one != other), 1)
+            text = f"from line {line} on it is not what this version makes of {COMPARISON}."
+            yield Fault(name, f"line {line}", text)
 
 
 def plan_faults(campaign: Campaign) -> Iterator[Fault]:
