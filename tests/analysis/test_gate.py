@@ -78,7 +78,7 @@ def test_a_planted_regression_fails_and_what_has_not_changed_passes(tmp_path: Pa
 
 
 def test_an_interval_that_covers_the_limit_does_not_fail(tmp_path: Path) -> None:
-    noisy = Planted("slow", cpu_ms=25.0, cpu_noise=0.15)
+    noisy = Planted("slow", cpu_ms=23.5, cpu_noise=0.15)
     found = check(campaign(tmp_path, "a", SLOW), campaign(tmp_path, "b", noisy), "cpu_per_request=+20%")
     (row,) = found.rows
     assert row.deciding.low is not None
