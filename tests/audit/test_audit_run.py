@@ -21,6 +21,7 @@ from agentdyno.contract.summary import Framework
 from agentdyno.record.checksums import CHECKSUMS_FILE, kept_files, write_checksums
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Status
+from agentdyno.report.run_html import write_run_report
 from tests.analysis.planted_run import Figures, load_plan, write_run
 from tests.golden.run import GoldenRun
 
@@ -237,6 +238,21 @@ def test_percentiles_out_of_order_are_named(tmp_path: Path) -> None:
     change_json(path / "summary.json", "loop_lag_ms.p50", 99.0)
     write_checksums(path)
     assert "summary.json: loop_lag_ms.max: it says 0.249, below p50, which is 99.0." in faults(path)
+
+
+def test_a_report_is_what_is_made_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = planted(tmp_path)
+    write_run_report(path)
+    assert audit_run(path).faults == []
+    page = path / "report.html"
+    page.write_text(page.read_text(encoding="utf-8").replace("lean", "leaner", 1), encoding="utf-8")
+    assert [fault.file for fault in audit_run(path).faults] == ["report.html"]
+    write_checksums(path)
+    assert any(note.startswith("report.html is not what this version makes") for note in audit_run(path).notes)
+    change_json(path / "manifest.json", "commit", "c" * 40)
+    write_checksums(path)
+    monkeypatch.setattr("agentdyno.audit.run.source_commit", lambda root: "c" * 40)
+    assert any(line == "report.html: it is not what this version makes of the raw files." for line in faults(path))
 
 
 def test_a_broken_raw_file_is_a_sentence(folder: Path) -> None:

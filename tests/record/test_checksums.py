@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from agentdyno.record.checksums import CHECKSUMS_FILE, checksum_faults, kept_files, read_checksums, write_checksums
+from agentdyno.record.checksums import (
+    CHECKSUMS_FILE,
+    checksum_faults,
+    kept_files,
+    read_checksums,
+    renew_checksums,
+    write_checksums,
+)
 
 
 @pytest.fixture
@@ -82,6 +89,18 @@ def test_a_line_that_stands_there_twice_is_found(run: Path) -> None:
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join([*lines, lines[0]]))
     assert [name for name, _ in checksum_faults(run)] == [CHECKSUMS_FILE]
+
+
+def test_a_file_that_is_made_anew_hides_no_other_change(run: Path) -> None:
+    (run / "report.html").write_text("a page", encoding="utf-8")
+    (run / "summary.json").write_text("[]\n", encoding="utf-8")
+    renew_checksums(run, ["report.html"])
+    assert [name for name, _ in checksum_faults(run)] == ["summary.json"]
+    (run / "summary.json").write_text("{}\n", encoding="utf-8")
+    assert checksum_faults(run) == []
+    (run / CHECKSUMS_FILE).unlink()
+    renew_checksums(run, ["report.html"])
+    assert not (run / CHECKSUMS_FILE).exists()
 
 
 def test_a_campaign_lists_its_own_files_and_the_lists_of_its_runs(tmp_path: Path, run: Path) -> None:

@@ -21,7 +21,9 @@ from agentdyno.contract.errors import UserError
 from agentdyno.contract.summary import Summary
 from agentdyno.record.checksums import CHECKSUMS_FILE, checksum_faults, kept_files
 from agentdyno.record.heap_folder import HEAP_FOLDER, read_index, read_profile
-from agentdyno.record.manifest import Manifest, Status
+from agentdyno.record.manifest import Manifest, Status, source_commit
+from agentdyno.report.run_html import REPORT_FILE, run_page
+from agentdyno.rig.environments import ROOT
 from agentdyno.rig.soak import Soak, drained_points
 
 TOP_TENS = f"{HEAP_FOLDER}/top10.json"
@@ -75,6 +77,7 @@ def _audit_records(folder: Path, found: Audited) -> None:
     if manifest.run_id != folder.name:
         found.notes.append(f"The folder was renamed: its manifest calls the run {manifest.run_id}.")
     _audit_summary(data, found)
+    _audit_page(data, found)
     if manifest.run_queue_wait_ms:
         waits = run_queue_waits_ms(data)
         compare_figures(found, MANIFEST, as_json(manifest.run_queue_wait_ms), waits, "run_queue_wait_ms")
@@ -84,6 +87,18 @@ def _audit_summary(data: RunData, found: Audited) -> None:
     stated = strict_json(data.path / SUMMARY)
     compare_figures(found, SUMMARY, stated, summarise(data))
     found.faults += result_faults(data, msgspec.convert(stated, Summary))
+
+
+def _audit_page(data: RunData, found: Audited) -> None:
+    """A report that was made of the run is what this version makes of it, to the byte; another version's may differ."""
+    file = data.path / REPORT_FILE
+    if not file.is_file() or file.read_bytes() == run_page(data).encode("utf-8", errors="replace"):
+        return
+    if data.manifest.commit is not None and data.manifest.commit == source_commit(ROOT):
+        found.faults.append(Fault(REPORT_FILE, None, "it is not what this version makes of the raw files."))
+    else:
+        text = f"{REPORT_FILE} is not what this version makes of the raw files: another one may have made it."
+        found.notes.append(text)
 
 
 def _audit_soak(folder: Path, found: Audited) -> None:

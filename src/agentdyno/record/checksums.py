@@ -20,9 +20,25 @@ def write_checksums(folder: Path) -> None:
 
     Raises OSError; then nothing has changed.
     """
+    _write(folder, listing(folder))
+
+
+def renew_checksums(folder: Path, names: Iterable[str]) -> None:
+    """Put the hashes of these files, which were made anew, in the place of those that the list has; the others stay as
+    they are, so that a report that is written again hides no change of what it was made of. Nothing is written where
+    there is no list. Raises OSError.
+    """
+    listed = read_checksums(folder)
+    if listed is None:
+        return
+    listed |= {name: file_sha256(folder / name) for name in names}
+    _write(folder, b"".join(_line(listed[name], name) for name in sorted(listed)))
+
+
+def _write(folder: Path, content: bytes) -> None:
     partial = folder / f"{CHECKSUMS_FILE}.partial"
     try:
-        partial.write_bytes(listing(folder))
+        partial.write_bytes(content)
         partial.replace(folder / CHECKSUMS_FILE)
     except BaseException:
         partial.unlink(missing_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agentdyno.contract.comparison import Comparison
 from agentdyno.record.campaign_folder import CampaignFolder, strict_json
+from agentdyno.record.checksums import renew_checksums
 from agentdyno.report.comparison_csv import figures_csv
 from agentdyno.report.comparison_html import comparison_page
 from agentdyno.report.comparison_markdown import comparison_markdown
@@ -25,3 +26,4 @@ def write_report(folder: CampaignFolder, comparison: Comparison) -> None:
     }
     for name, text in texts.items():
         folder.write_text(name, text)
+    renew_checksums(folder.path, texts)

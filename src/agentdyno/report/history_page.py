@@ -8,11 +8,10 @@ from typing import Any
 
 from agentdyno.analysis.history import Found, History
 from agentdyno.contract.comparison import CurvePoint
-from agentdyno.report.comparison_html import plot_data
 from agentdyno.report.gate import change
 from agentdyno.report.history_words import asked_for, series_title, steps_sentence, version_of
 from agentdyno.report.page import page
-from agentdyno.report.plots import Axis, LinePlot, Series, line_plot, linear_axis
+from agentdyno.report.plots import Axis, LinePlot, Series, line_plot, linear_axis, plot_data
 
 _READ_AS: dict[str, Any] = {"shares": False, "unit": "(place in the order)"}  # the axis carries names, not numbers
 _TICKS = 12  # that many versions have room below the plot; every second of them may give way

@@ -15,6 +15,7 @@ from agentdyno.analysis.run_data import RunData, read_run
 from agentdyno.analysis.summary import summarise
 from agentdyno.contract.phases import Phase
 from agentdyno.contract.summary import Summary
+from agentdyno.record.checksums import renew_checksums
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.heap_folder import DIFFERENCE_PAGE, HEAP_FOLDER, read_index
 from agentdyno.report.curves import distribution, memory_over_time
@@ -33,6 +34,7 @@ def write_run_report(path: Path) -> None:
     Raises DataError when its files cannot be read, HeapFolderError, and OSError.
     """
     RunFolder(path).write_bytes(REPORT_FILE, run_page(read_run(path)).encode("utf-8", errors="replace"))
+    renew_checksums(path, [REPORT_FILE])
 
 
 def run_page(data: RunData) -> str:

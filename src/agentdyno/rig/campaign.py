@@ -15,6 +15,7 @@ from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import ExitCode, LoadPlan, Reason
 from agentdyno.contract.summary import Summary
 from agentdyno.record.campaign_folder import CampaignFolder
+from agentdyno.record.checksums import CHECKSUMS_FILE, write_checksums
 from agentdyno.record.folder import RunFolder
 from agentdyno.rig.building import ensure, say
 from agentdyno.rig.campaign_plan import (
@@ -62,6 +63,7 @@ class CampaignRunner:
         campaign = self._campaign
         campaign.status = CampaignStatus.RUNNING
         try:
+            (self._folder.path / CHECKSUMS_FILE).unlink(missing_ok=True)  # of what is about to change
             self._folder.write(campaign)
             if not campaign.runs:
                 self._plan()
@@ -79,6 +81,7 @@ class CampaignRunner:
             self._folder.write(campaign)
             raise
         self._folder.write(campaign)
+        write_checksums(self._folder.path)
         return campaign.status
 
     # the plan
