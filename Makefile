@@ -19,7 +19,7 @@ all_of_them := $(sort $(foreach target,profile cold compare capacity sweep,$($(t
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup env list bench profile soak cold capacity sweep compare report site verify selfcheck top dashboards dashboards-json new lock test lint format clean distclean
+.PHONY: help setup env list bench profile soak cold capacity sweep compare report audit site verify selfcheck top dashboards dashboards-json new lock test lint format clean distclean
 
 # Values reach recipes through the environment, unexpanded, so that no character in them is special to the shell.
 $(foreach name,FRAMEWORK FRAMEWORKS NAME OF ONLY $(all_of_them),$(eval export MAKE_$(name) = $$(value $(name))))
@@ -42,6 +42,8 @@ help:
 #:   compare FRAMEWORKS="x y"   side by side with the control, in ROUNDS=5 of random order, or in TIME=30m; RESUME=folder
 #:   report OF=folder     recompute a campaign or a run and write its report.html anew
 #:   site                 reports/index.html over the campaigns in reports/
+#:   audit OF=folder      compute every figure of a run or a campaign again, and check hashes and what must hold
+#:   .venv/bin/agentdyno check BASELINE CANDIDATE   a gate for CI; history DIR: a metric over versions (see --help)
 #:   verify FRAMEWORK=x   the conformance test against one adapter, in words
 #:   selfcheck            measure the rig itself (ONLY=load,truth for some of it, QUICK=1 for trying)
 #:   top                  the running bench, live
@@ -119,9 +121,9 @@ compare: setup
 	done; \
 	[ -z "$$MAKE_FRAMEWORKS" ] || set -- "$$@" -- "$$MAKE_FRAMEWORKS"; exec $(AGENTDYNO) $@ "$$@"
 
-report: setup
-	@[ -n "$$MAKE_OF" ] || { echo "make report needs a folder: make report OF=campaigns/<campaign>, or a run's" >&2; exit 2; }; \
-	exec $(AGENTDYNO) report "$$MAKE_OF"
+report audit: setup
+	@[ -n "$$MAKE_OF" ] || { echo "make $@ needs a folder: make $@ OF=campaigns/<campaign>, or a run's" >&2; exit 2; }; \
+	exec $(AGENTDYNO) $@ "$$MAKE_OF"
 
 site: setup
 	@exec $(AGENTDYNO) site reports

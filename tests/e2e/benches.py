@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from agentdyno.record.checksums import checksum_faults
 from agentdyno.rig.environments import ROOT
 
 PROGRAM = Path(sys.executable).with_name("agentdyno")
@@ -161,6 +162,7 @@ class Ended:
         if self.folders:
             assert self.out.splitlines()[-1] == str(self.folder)
         assert list(self.folder.glob("**/*.partial")) == []
+        assert checksum_faults(self.folder) == []
 
     def check_valid(self) -> None:
         """The run is valid; or it would be, had the machine under the test not been too busy to send on time."""
