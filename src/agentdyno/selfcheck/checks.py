@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agentdyno.selfcheck import (
     analysis_speed,
+    audit_speed,
     encode,
     instruments,
     lightagent,
@@ -27,4 +28,5 @@ CHECKS: tuple[Check, ...] = (
     recorder.CHECK,
     encode.CHECK,
     analysis_speed.CHECK,
+    audit_speed.CHECK,
 )
