@@ -63,7 +63,7 @@ def _schedule(requests: Requests, schedule: Schedule, workers: int) -> Iterator[
         yield Fault(REQUESTS, "index", text)
         return
     rows = index.astype(np.int64)
-    due = np.fromiter((schedule.due_ns(i) for i in rows.tolist()), np.int64, len(rows))
+    due = np.fromiter(map(schedule.due_ns, map(int, rows)), np.int64, len(rows))
     yield from _each("intended_ns", rows, requests.intended_ns, due.astype(np.float64))
     yield from _each("worker", rows, requests.numbers("worker"), rows % workers)
     first = 0
@@ -157,7 +157,8 @@ def _tiling(data: RunData, stated: Summary) -> Iterator[Fault]:
     if abs(shares - 1) > SHARE_TOLERANCE:
         yield Fault(SUMMARY, "phases_ms", f"their shares add up to {shares:.6f}, not to 1.")
     wanted = pa.array(data.requests.trace_ids(Outcome.OK), pa.string())
-    roots = data.spans.filter(of_kinds(data.spans, (SpanKind.REQUEST,)))
+    spans = data.spans.select(["trace_id", "kind", "start_monotonic_ns", "end_monotonic_ns"])
+    roots = spans.filter(of_kinds(spans, (SpanKind.REQUEST,)))
     roots = roots.filter(pc.is_in(roots["trace_id"], wanted))
     traces = int(pc.count_distinct(roots["trace_id"]).as_py())
     if not roots.num_rows == traces == len(wanted):
