@@ -64,10 +64,12 @@ def build_environments(
 ) -> int:
     """Make environments ready, each from its lock; one that is up to date takes no time."""
     from agentdyno.rig.building import ensure
-    from agentdyno.rig.environments import adapter_environment
+    from agentdyno.rig.frameworks import all_folders, environment_of
 
-    for folder in _folders(names, everything, "agentdyno env langchain, or agentdyno env --all"):
-        ensure(adapter_environment(folder))
+    if not (wanted := [folder.name for folder in all_folders()] if everything else names):
+        raise AdapterError("Name at least one framework: agentdyno env langchain, or agentdyno env --all.")
+    for environment in dict.fromkeys(environment_of(name) for name in wanted):
+        ensure(environment)
     return ExitCode.VALID
 
 
@@ -349,13 +351,11 @@ cli_watching.add(app)
 app.add_typer(evidence)
 
 
-def _folders(names: Sequence[str] | None, everything: bool, example: str = "") -> list[Path]:
+def _folders(names: Sequence[str], everything: bool) -> list[Path]:
     from agentdyno.rig.frameworks import all_folders, resolve_folder
 
     if everything:
         return all_folders()
-    if not names:
-        raise AdapterError(f"Name at least one framework: {example}.")
     return list(dict.fromkeys(resolve_folder(name) for name in names))
 
 

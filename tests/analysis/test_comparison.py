@@ -261,3 +261,10 @@ def test_five_per_cent_of_cpu_are_found_from_raw_files(tmp_path: Path) -> None:
     )
     assert ratio(found, "slower", STEADY, "cpu_per_request").difference is Difference.HIGHER
     assert ratio(found, "bare#2", STEADY, "cpu_per_request").difference is Difference.NONE
+
+
+def test_a_repeat_says_of_which_run(comparison: Comparison) -> None:
+    again = [run for run in comparison.runs if run.repeat_of is not None]
+    assert [(run.round, run.load, run.label, run.counted) for run in again] == [(3, STANDARD, "heavy", True)]
+    spoilt = next(run for run in comparison.runs if run.number == again[0].repeat_of)
+    assert (spoilt.round, spoilt.load, spoilt.label, spoilt.counted) == (3, STANDARD, "heavy", False)

@@ -2,16 +2,20 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from agentdyno.analysis.comparison import compare_campaign
 from agentdyno.cli import run
-from agentdyno.contract.campaign import Campaign, Entry
+from agentdyno.contract.campaign import Campaign, Entry, LoadName
 from agentdyno.contract.run import LoadPlan
 from agentdyno.contract.scenario import Workload
 from agentdyno.contract.summary import Framework
 from agentdyno.record.campaign_folder import CampaignFolder
 from agentdyno.rig import campaign_identity
 from agentdyno.rig.campaign_identity import differences, rig_sha256, sources_sha256
+from agentdyno.rig.compare import can_be_believed
+from tests.analysis.campaigns import CONTROL_AND_NULL, write_campaign
 
 PLAN = LoadPlan(
     rate=200, warmup_s=1, duration_s=8, cooldown_s=1, timeout_s=10, max_in_flight=100, seed=1, scenario="chain"
@@ -141,3 +145,22 @@ def test_campaign_json_is_read_back_as_it_was_written(tmp_path: Path, monkeypatc
     then = campaign(monkeypatch)
     folder.write(then)
     assert folder.read() == then
+
+
+def test_a_comparison_is_to_be_believed_when_everyone_counts_and_the_null_test_finds_nothing(tmp_path: Path) -> None:
+    good = compare_campaign(write_campaign(tmp_path / "good", CONTROL_AND_NULL, requests=100))
+    assert good.null_test is not None
+    assert good.null_test.passed
+    assert can_be_believed(good)
+    null = msgspec.structs.replace(good.null_test, passed=False)
+    assert not can_be_believed(msgspec.structs.replace(good, null_test=null))
+    assert can_be_believed(msgspec.structs.replace(good, null_test=None))
+    assert not can_be_believed(msgspec.structs.replace(good, complete=False))
+
+
+def test_a_comparison_without_a_run_of_somebody_is_not_to_be_believed(tmp_path: Path) -> None:
+    label = CONTROL_AND_NULL[0].label
+    lost = [(number, LoadName.STANDARD, label) for number in (1, 2, 3)]
+    found = compare_campaign(write_campaign(tmp_path, CONTROL_AND_NULL, requests=100, invalid=lost))
+    assert found.complete
+    assert not can_be_believed(found)

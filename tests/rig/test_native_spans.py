@@ -7,7 +7,7 @@ import pytest
 
 from agentdyno.cli import run
 from agentdyno.rig.environments import ROOT, adapter_environment, native_environment
-from agentdyno.rig.frameworks import all_folders, resolve
+from agentdyno.rig.frameworks import UnknownFramework, all_folders, environment_of, resolve
 from agentdyno.rig.native_spans import native_spans
 from agentdyno.rig.options import OptionError, Words, read
 from tests.adapters.test_metadata import VARIANTS
@@ -51,3 +51,10 @@ def test_its_environment_is_none_of_those_that_are_timed() -> None:
     timed = {adapter_environment(folder).path for folder in all_folders()}
     assert not timed & {native_environment(folder).path for folder in all_folders()}
     assert native_environment(ROOT / "adapters" / "langchain").path.name == "langchain-native"
+
+
+def test_the_instrumentations_environment_has_a_name_of_its_own() -> None:
+    assert environment_of("langchain-native") == native_environment(ROOT / "adapters" / "langchain")
+    assert environment_of("lightagent-llm") == adapter_environment(ROOT / "adapters" / "lightagent")
+    with pytest.raises(UnknownFramework, match="langchian"):
+        environment_of("langchian-native")

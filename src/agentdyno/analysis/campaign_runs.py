@@ -93,6 +93,7 @@ def _run(folder: CampaignFolder, campaign: Campaign, planned: PlannedRun, entry:
         run_id=planned.run_id,
         started_utc=None,
         counted=False,
+        repeat_of=planned.repeat_of,
     )
     if planned.run_id is None:
         return CampaignRun(planned, place)

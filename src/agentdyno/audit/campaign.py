@@ -127,9 +127,14 @@ def plan_faults(campaign: Campaign) -> Iterator[Fault]:
 
 
 def _measured(campaign: Campaign) -> list[str]:
-    """All finished runs that the campaign names: probes, planned ones, those under the heap profiler."""
+    """All finished runs that the campaign names: probes, planned ones, those under the heap profiler, searches."""
     planned = [run.run_id for run in campaign.runs if run.run_id is not None]
-    return [*(probe.run_id for probe in campaign.probes), *planned, *campaign.heap_runs.values()]
+    return [
+        *(probe.run_id for probe in campaign.probes),
+        *planned,
+        *campaign.heap_runs.values(),
+        *campaign.searches.values(),
+    ]
 
 
 def _folders(campaign: Campaign, folder: CampaignFolder) -> Iterator[Fault]:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from agentdyno.analysis.capacity import RESULT_FILE as CAPACITY
+from agentdyno.analysis.capacity import read_result
 from agentdyno.analysis.figures import run_queue_waits_ms
 from agentdyno.analysis.growth import growth
 from agentdyno.analysis.heap import Attribution, top
 from agentdyno.analysis.run_data import RunData, read_run
 from agentdyno.analysis.summary import summarise
+from agentdyno.analysis.sweep import RESULT_FILE as SWEEP
+from agentdyno.analysis.sweep import read_sweep
 from agentdyno.audit.compare import ABSENT, as_json, count_values, differences, strict_json
 from agentdyno.audit.fault import Audited, Fault
 from agentdyno.audit.invariants import MANIFEST, SUMMARY, plan_faults, result_faults
@@ -28,6 +33,8 @@ from agentdyno.rig.soak import Soak, drained_points
 
 TOP_TENS = f"{HEAP_FOLDER}/top10.json"
 SOAK, COLD = "soak.json", "cold.json"
+# Folders of several runs in a row, whose result is computed from what each of them left.
+_SEARCHES: dict[str, Callable[[Path], Any]] = {CAPACITY: read_result, SWEEP: read_sweep}
 _RAW = "the raw files"
 
 
@@ -41,6 +48,10 @@ def audit_run(folder: Path) -> Audited:
     if (folder / COLD).is_file():
         found.notes.append(f"{COLD} holds its own raw figures; beside their hash there is nothing to compute again.")
         return found
+    for file, computed in _SEARCHES.items():
+        if (folder / file).is_file():
+            try_step(found, file, partial(_audit_search, folder, found, file, computed))
+            return found
     try_step(found, None, lambda: _audit_records(folder, found))
     if (folder / TOP_TENS).is_file():
         try_step(found, TOP_TENS, lambda: _audit_heap(folder, found))
@@ -106,6 +117,10 @@ def _audit_soak(folder: Path, found: Audited) -> None:
     soak = msgspec.convert(stated, Soak)
     computed = growth(drained_points(soak.segments))
     compare_figures(found, SOAK, stated.get("growth"), computed, "growth")
+
+
+def _audit_search(folder: Path, found: Audited, file: str, computed: Callable[[Path], Any]) -> None:
+    compare_figures(found, file, strict_json(folder / file), computed(folder))
 
 
 def _audit_heap(folder: Path, found: Audited) -> None:

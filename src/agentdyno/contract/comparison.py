@@ -155,7 +155,8 @@ class EntryFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One run as it went. number: its place in the drawn order. files: SHA-256 by name of its raw files.
+    """One run as it went. number: its place in the drawn order. files: SHA-256 by name of its raw files. repeat_of: the
+    place of the run that the machine spoilt and that this one stands for.
 
     calibration_ms: a fixed loop on the host's core before and after; counted: whether its figures are compared.
     """
@@ -171,6 +172,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[Finding, ...] = ()
     calibration_ms: tuple[float | None, float | None] = (None, None)
     files: dict[str, str] = {}
+    repeat_of: int | None = None
 
 
 class PairRow(msgspec.Struct, frozen=True, kw_only=True):

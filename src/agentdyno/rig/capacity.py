@@ -26,6 +26,7 @@ from agentdyno.contract.capacity import CapacityResult, SearchPlan, StepFacts, S
 from agentdyno.contract.proof import Stage
 from agentdyno.contract.run import ExitCode, Finding, LoadPlan, Reason
 from agentdyno.load.schedule import Schedule
+from agentdyno.record.checksums import write_checksums
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Manifest, Status
 from agentdyno.record.sampler import Sampler
@@ -146,6 +147,7 @@ class CapacitySearch:
         result = read_result(folder.path)
         folder.write_json(RESULT_FILE, result)
         folder.drop_raw()
+        write_checksums(folder.path)
         return result
 
     def _note(self, reason: Reason, text: str) -> None:

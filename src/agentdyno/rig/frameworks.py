@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from agentdyno.contract.adapter import AdapterError, AdapterFolder, Variant, find_variants
-from agentdyno.rig.environments import ROOT
+from agentdyno.rig.environments import NATIVE_SUFFIX, ROOT, Environment, adapter_environment, native_environment
 
 # Names the folder that holds the adapter folders, when that is not the checkout's own.
 ADAPTERS_VARIABLE = "AGENTDYNO_ADAPTERS"
@@ -57,6 +57,15 @@ def resolve_folder(name: str, root: Path = ROOT) -> Path:
     if name not in variants:
         raise unknown(name, {*variants, *(folder.name for folder in all_folders(root))}, root)
     return variants[name][0].path
+
+
+def environment_of(name: str, root: Path = ROOT) -> Environment:
+    """The environment that `name` stands for: a folder's or a variant's; with `-native` behind it, that of its own
+    instrumentation. Raises like `resolve`.
+    """
+    if name.endswith(NATIVE_SUFFIX):
+        return native_environment(resolve_folder(name.removesuffix(NATIVE_SUFFIX), root), root)
+    return adapter_environment(resolve_folder(name, root), root)
 
 
 def all_folders(root: Path = ROOT) -> list[Path]:

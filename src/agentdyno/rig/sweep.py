@@ -18,6 +18,7 @@ from agentdyno.contract.proof import KEY_VARIABLE, Stage
 from agentdyno.contract.run import ExitCode, Finding, Reason
 from agentdyno.contract.scenario import SCENARIOS
 from agentdyno.contract.sweep import Levels, SweepPlan, SweepResult, Tier, TierFacts
+from agentdyno.record.checksums import write_checksums
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Status
 from agentdyno.record.processes import default_reader
@@ -146,6 +147,7 @@ class _SweepRun:
         result = read_sweep(folder.path)
         folder.write_json(RESULT_FILE, result)
         folder.drop_raw()
+        write_checksums(folder.path)
         return result
 
     def _note(self, reason: Reason, text: str) -> None:
