@@ -18,7 +18,7 @@ from agentdyno.contract.summary import (
     StageCounts,
     Summary,
 )
-from tests.golden.run import END, FORKED, START, GoldenRun, S, samples
+from tests.golden.run import END, FORKED, MS, START, T0, GoldenRun, S, samples
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +74,17 @@ def test_in_flight_max_is_that_of_a_sweep_over_all_moments(golden: Summary) -> N
 def test_cpu_is_that_of_the_hosts_processes_within_the_window(golden: Summary) -> None:
     # 0.3 cores for 5 s and 0.2 s of the forked process, for the 5000 answers that were finished in the window.
     assert golden.cpu_ms_per_request == pytest.approx((1.5 + 0.2) * 1000 / 5000, rel=1e-9)
+
+
+def test_idle_cpu_is_that_of_the_hosts_processes_before_the_first_arrival(golden: Summary) -> None:
+    # 0.3 cores for the 0.9 s from the first look on, and 0.75 s of the process that then ended.
+    assert golden.idle_cpu_ms_per_s == pytest.approx((0.27 + 0.75) * 1000 / 0.9, rel=1e-6)
+
+
+def test_idle_cpu_is_not_known_from_a_single_look(tmp_path: Path) -> None:
+    run = GoldenRun()
+    run.samples = [sample for sample in samples() if sample.monotonic_ns >= T0 - 300 * MS]
+    assert run.summary(tmp_path).idle_cpu_ms_per_s is None
 
 
 def test_memory_is_summed_over_the_hosts_processes(golden: Summary) -> None:

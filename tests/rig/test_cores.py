@@ -5,15 +5,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from agentdyno.record.manifest import given_cores, machine_facts
 from agentdyno.rig import cores
 from agentdyno.rig.cores import CorePlan, calibrate, plan, stay_on
 
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
-    cores._given.cache_clear()
+    given_cores.cache_clear()
     yield
-    cores._given.cache_clear()
+    given_cores.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -45,6 +46,7 @@ def test_the_second_run_of_a_process_is_pinned_like_the_first() -> None:
         stay_on(first.rest)
         assert plan() == first
         assert first.pinned
+        assert machine_facts().cores_usable == len(before)
     finally:
         os.sched_setaffinity(0, before)
 

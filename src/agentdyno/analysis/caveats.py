@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from agentdyno.analysis.campaign_runs import CampaignRun
 from agentdyno.analysis.intervals import LEAST_ROUNDS
+from agentdyno.analysis.metrics import rounded
 from agentdyno.contract.campaign import Campaign, LoadName
 from agentdyno.contract.comparison import EntryUnderLoad
 from agentdyno.contract.run import Reason
@@ -17,6 +18,8 @@ def not_to_conclude(
     """The general ones that hold for every campaign come last."""
     return (*_of_this_one(campaign, runs, under_load), *_ALWAYS)
 
+
+_IDLE_SHARE = 0.1  # of CPU per request, from where on a reader must know
 
 _ALWAYS = (
     "Not across machines, nor across campaigns: the figures are of this machine and these hours.",
@@ -45,12 +48,27 @@ def _of_this_one(
             f"Not from the latency of {', '.join(overloaded)} under the standard load alone: it is of the answers that "
             "were let in. Read goodput and rejections beside it, or the steady load."
         )
+    yield from _idle_share(under_load)
     yield from _unequal_work(campaign, measured)
     noisy = sum(any(note.code is Reason.NOISY for note in run.row.notes) for run in measured)
     if noisy:
         yield f"Not small differences of latency: in {noisy} of {len(measured)} counted runs the machine was noisy."
     if any(note.code is Reason.NOT_PINNED for run in measured for note in run.row.notes):
         yield "Not CPU or latency to the per cent: the host had no core of its own."
+
+
+def _idle_share(under_load: Sequence[EntryUnderLoad]) -> Iterator[str]:
+    """Where much of a lean entry's CPU per request is spent between requests."""
+    for entry in under_load:
+        figures = {figure.metric: figure.median for figure in entry.figures}
+        cpu, idle, rate = figures.get("cpu_per_request"), figures.get("idle_cpu"), figures.get("goodput")
+        if entry.load is LoadName.STEADY and cpu and idle and rate and idle / rate > _IDLE_SHARE * cpu:
+            yield (
+                f"Not from the ratio of CPU under the steady load alone: {entry.label} spends {rounded(idle / rate)} "
+                f"of its {rounded(cpu)} ms a request between requests, which draws ratios towards 1. The tax is free "
+                "of it."
+            )
+            return
 
 
 def _unequal_work(campaign: Campaign, measured: Sequence[CampaignRun]) -> Iterator[str]:

@@ -16,6 +16,7 @@ from agentdyno.contract.summary import Gc, Latencies, Lateness, Ledger, Load, Lo
 from agentdyno.record.manifest import Backend
 
 _MB = 1e6
+IDLE_LEAST_S = 0.5  # two of the sampler's looks
 
 
 def stage_counts(requests: Requests, stage: Stage) -> StageCounts:
@@ -189,6 +190,21 @@ def cpu_ms_per_request(data: RunData) -> float | None:
     finished = finished_in_window(data.requests, data.window())
     used_s = cpu_seconds(data.resources, "host", window_ns)
     return used_s * 1000 / finished if used_s is not None and finished else None
+
+
+def idle_cpu_ms_per_s(data: RunData) -> float | None:
+    """The host process tree's CPU a second while nothing is asked of it: from the sampler's first look, when the host
+    has answered once, to the first arrival. None where that is less than IDLE_LEAST_S.
+    """
+    t0_ns = data.manifest.t0_monotonic_ns
+    if data.resources is None or t0_ns is None:
+        return None
+    looks = data.resources.filter(pc.equal(data.resources["role"], "host"))["monotonic_ns"]
+    first_ns = pc.min(looks).as_py()
+    if first_ns is None or t0_ns - first_ns < IDLE_LEAST_S * NS_PER_S:
+        return None
+    used_s = cpu_seconds(data.resources, "host", (first_ns, t0_ns))
+    return None if used_s is None else used_s * 1000 / ((t0_ns - first_ns) / NS_PER_S)
 
 
 def memory(data: RunData) -> Memory:

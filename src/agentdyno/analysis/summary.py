@@ -30,6 +30,7 @@ def summarise(data: RunData) -> Summary:
         latency_ms=latencies,
         goodput_rps=load.ok / data.window().seconds if load is not None and load.arrivals else None,
         cpu_ms_per_request=figures.cpu_ms_per_request(data),
+        idle_cpu_ms_per_s=figures.idle_cpu_ms_per_s(data),
         cold_start_ms=manifest.cold_start_ms,
         memory_mb=figures.memory(data),
         gc=figures.gc(data),

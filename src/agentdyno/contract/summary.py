@@ -181,9 +181,10 @@ class Generator(msgspec.Struct, frozen=True):
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """One run. cpu_ms_per_request: the host process tree's CPU over the measurement window, divided by the
-    verified answers finished in it. goodput_rps: verified answers to the window's arrivals, per second of it.
-    cold_start_ms: from the spawn of the host to its first ready answer. time_split_ms: what the requests' time went
-    into: llm_wait (the backend served), llm_client (in a call, but not in the backend), tool, framework.
+    verified answers finished in it. idle_cpu_ms_per_s: what the same processes use while nothing is asked of them.
+    goodput_rps: verified answers to the window's arrivals, per second of it. cold_start_ms: from the spawn of the host
+    to its first ready answer. time_split_ms: what the requests' time went into: llm_wait (the backend served),
+    llm_client (in a call, but not in the backend), tool, framework.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -196,6 +197,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     latency_ms: Latencies | None
     goodput_rps: float | None
     cpu_ms_per_request: float | None
+    idle_cpu_ms_per_s: float | None = None
     cold_start_ms: float | None
     memory_mb: Memory
     gc: Gc

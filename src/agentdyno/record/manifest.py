@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -111,16 +112,25 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
 
 def machine_facts() -> Machine:
     """Read them now."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count() or 1
+    given = given_cores()
     return Machine(
         system=platform.system(),
         kernel=platform.release(),
         architecture=platform.machine(),
         cpu_model=_cpu_model(),
-        cores_usable=usable,
+        cores_usable=len(given) if given is not None else psutil.cpu_count() or 1,
         memory_bytes=psutil.virtual_memory().total,
         python=platform.python_version(),
     )
+
+
+@cache
+def given_cores() -> frozenset[int] | None:
+    """The cores that this process was given; None where the system does not tell.
+
+    Asked for once: after a run the rig stays on less, and the next run must neither pin by that nor put it on record.
+    """
+    return frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
 
 
 def source_commit(root: Path) -> str | None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from functools import cache
 from statistics import median
 
-from agentdyno.record.manifest import Calibration
+from agentdyno.record.manifest import Calibration, given_cores
 
 _LOOP = 20_000
 _REPEATS = 15
@@ -32,18 +31,10 @@ def plan() -> CorePlan:
 
     The last one, because the kernel's own work tends to land on the first.
     """
-    if not hasattr(os, "sched_getaffinity"):
-        return CorePlan(None, None)
-    cores = sorted(_given())
+    cores = sorted(given_cores() or ())
     if len(cores) < 2:
         return CorePlan(None, None)
     return CorePlan(frozenset(cores[-1:]), frozenset(cores[:-1]))
-
-
-@cache
-def _given() -> frozenset[int]:
-    """Asked for once: after a run this process stays on less, and the next run's host must still get its core."""
-    return frozenset(os.sched_getaffinity(0))
 
 
 def stay_on(cores: frozenset[int] | None) -> None:
