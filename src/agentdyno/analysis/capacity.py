@@ -6,14 +6,12 @@ import math
 from hashlib import sha256
 from pathlib import Path
 from statistics import median
-from typing import Any
 
-import msgspec
 import numpy as np
 
 from agentdyno.analysis.figures import finished_in_window
 from agentdyno.analysis.percentiles import samples_needed
-from agentdyno.analysis.run_data import NS_PER_S, DataError, Requests, RunData, read_run
+from agentdyno.analysis.run_data import NS_PER_S, DataError, Requests, RunData, read_json, read_run
 from agentdyno.analysis.search import Search, Trial
 from agentdyno.analysis.steady import trend
 from agentdyno.analysis.summary import summarise
@@ -71,8 +69,8 @@ def read_result(folder: Path) -> CapacityResult:
 
     Raises DataError when a file is missing or broken, or the steps are not those that the search asks for.
     """
-    plan = _json(folder / PLAN_FILE, SearchPlan)
-    manifest = _json(folder / "manifest.json", Manifest)
+    plan = read_json(folder / PLAN_FILE, SearchPlan)
+    manifest = read_json(folder / "manifest.json", Manifest)
     steps = [judge(path, plan) for path in sorted((folder / STEPS_FOLDER).glob("*")) if (path / FACTS_FILE).exists()]
     search = replay(plan, steps, folder)
     found = search.conclusion()
@@ -125,7 +123,7 @@ def replay(plan: SearchPlan, steps: list[StepResult], folder: Path) -> Search:
 
 def judge(path: Path, plan: SearchPlan) -> StepResult:
     """One step from its run folder and `step.json`. Raises DataError."""
-    facts = _json(path / FACTS_FILE, StepFacts)
+    facts = read_json(path / FACTS_FILE, StepFacts)
     data = read_run(path)
     summary = summarise(data)
     requests, load = data.requests, summary.load
@@ -282,12 +280,3 @@ def _hashes(folder: Path) -> dict[str, str]:
     names = (PLAN_FILE, FACTS_FILE, "manifest.json", "requests.parquet", "resources.parquet", "backend.json")
     files = sorted(file for file in folder.rglob("*") if file.name in names)
     return {file.relative_to(folder).as_posix(): sha256(file.read_bytes()).hexdigest() for file in files}
-
-
-def _json(file: Path, kind: type[Any]) -> Any:
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=kind)
-    except OSError as error:
-        raise DataError(f"{file} cannot be read: {error.strerror}.") from error
-    except msgspec.MsgspecError as error:
-        raise DataError(f"{file} is not what this version writes: {error}.") from error

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -25,6 +25,7 @@ from agentdyno.record.span_table import SPAN_COLUMNS
 # Of a span's row figures need all but its attributes, which are half of the memory; of these texts there are few.
 SPAN_COLUMNS_READ = tuple(name for name in SPAN_COLUMNS if name != "attributes")
 _REPEATED = ("service", "kind", "name", "phase", "error")
+T = TypeVar("T")
 Numbers = NDArray[np.float64]
 Marks = NDArray[np.bool_]
 NS_PER_S = 1_000_000_000
@@ -169,13 +170,13 @@ def read_run(path: Path, manifest: Manifest | None = None) -> RunData:
     requests = _table(path / "requests.parquet", REQUEST_COLUMNS)
     return RunData(
         path=path,
-        manifest=manifest or _read_json(path / "manifest.json", Manifest),
+        manifest=manifest or read_json(path / "manifest.json", Manifest),
         requests=None if requests is None else Requests(requests),
         resources=_table(path / "resources.parquet", RESOURCE_COLUMNS),
         gc=_table(path / "gc.parquet", GC_COLUMNS),
         loop=_table(path / "loop.parquet", LOOP_COLUMNS),
         spans=_table(path / "spans.parquet", SPAN_COLUMNS, SPAN_COLUMNS_READ, _REPEATED),
-        backend=_read_json(path / "backend.json", Backend) if (path / "backend.json").exists() else None,
+        backend=read_json(path / "backend.json", Backend) if (path / "backend.json").exists() else None,
     )
 
 
@@ -195,7 +196,8 @@ def _table(
         raise DataError(f"{file} cannot be read: {error}.") from error
 
 
-def _read_json(file: Path, kind: type[Any]) -> Any:
+def read_json(file: Path, kind: type[T]) -> T:
+    """One of a folder's JSON files. Raises DataError when it cannot be read, or is of another version."""
     try:
         return msgspec.json.decode(file.read_bytes(), type=kind)
     except OSError as error:

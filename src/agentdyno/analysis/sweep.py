@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from agentdyno.analysis.percentiles import percentile, samples_needed
-from agentdyno.analysis.run_data import NS_PER_MS, NS_PER_S, DataError
+from agentdyno.analysis.run_data import NS_PER_MS, NS_PER_S, DataError, read_json
 from agentdyno.contract.run import Outcome
 from agentdyno.contract.sweep import Clean, Levels, SweepPlan, SweepResult, Tier, TierFacts, TierRecord, Waits
 from agentdyno.record.manifest import Manifest
@@ -25,8 +25,8 @@ _PEAK_WINDOW_NS = NS_PER_S
 
 def read_sweep(folder: Path) -> SweepResult:
     """Compute `sweep.json` from everything else in the folder. Raises DataError."""
-    plan: SweepPlan = _json(folder / PLAN_FILE, SweepPlan)
-    manifest: Manifest = _json(folder / "manifest.json", Manifest)
+    plan = read_json(folder / PLAN_FILE, SweepPlan)
+    manifest = read_json(folder / "manifest.json", Manifest)
     paths = [path for path in sorted((folder / TIERS_FOLDER).glob("*")) if (path / FACTS_FILE).exists()]
     raw = (PLAN_FILE, "manifest.json", FACTS_FILE, RECORDS_FILE, RESOURCES_FILE)
     files = sorted(file for file in folder.rglob("*") if file.name in raw)
@@ -44,7 +44,7 @@ def read_sweep(folder: Path) -> SweepResult:
 
 def read_tier(path: Path, *, stream: bool) -> Tier:
     """One tier from its folder. Raises DataError."""
-    facts: TierFacts = _json(path / FACTS_FILE, TierFacts)
+    facts = read_json(path / FACTS_FILE, TierFacts)
     records: list[TierRecord] = _lines(path / RECORDS_FILE, TierRecord)
     samples: list[Sample] = [each for each in _lines(path / RESOURCES_FILE, Sample) if each.role == "host"]
     good = [record for record in records if record.outcome is Outcome.OK]
@@ -155,15 +155,6 @@ def _stretches(curve: list[tuple[int, float]]) -> list[tuple[tuple[int, float], 
 
 def _mb(size_bytes: float | None) -> float | None:
     return None if size_bytes is None else size_bytes / _MB
-
-
-def _json(file: Path, kind: type[Any]) -> Any:
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=kind)
-    except OSError as error:
-        raise DataError(f"{file} cannot be read: {error.strerror}.") from error
-    except msgspec.MsgspecError as error:
-        raise DataError(f"{file} is not what this version writes: {error}.") from error
 
 
 def _lines(file: Path, kind: type[Any]) -> list[Any]:

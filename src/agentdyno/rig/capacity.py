@@ -24,7 +24,7 @@ from agentdyno.analysis.summary import summarise
 from agentdyno.contract.adapter import AdapterFolder, Variant
 from agentdyno.contract.capacity import CapacityResult, SearchPlan, StepFacts, StepKind, StepResult
 from agentdyno.contract.proof import Stage
-from agentdyno.contract.run import ExitCode, Finding, LoadPlan, Reason
+from agentdyno.contract.run import ExitCode, LoadPlan
 from agentdyno.load.schedule import Schedule
 from agentdyno.record.checksums import write_checksums
 from agentdyno.record.folder import RunFolder
@@ -34,17 +34,16 @@ from agentdyno.report.capacity_table import print_capacity, step_line
 from agentdyno.rig import cores
 from agentdyno.rig.building import ensure, say
 from agentdyno.rig.collect import keep_records
-from agentdyno.rig.driven_host import DrivenHost, failure_reason
+from agentdyno.rig.driven_host import DrivenHost, follow_to_its_end
 from agentdyno.rig.environments import adapter_environment
 from agentdyno.rig.frameworks import resolve
-from agentdyno.rig.interruption import Interrupted, Interruption
+from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.load import start_load
 from agentdyno.rig.options import BenchOptions, Words, read
 from agentdyno.rig.preparation import first_manifest
 from agentdyno.rig.processes import ChildFailed, Children
 from agentdyno.rig.progress import LiveLoad
 from agentdyno.rig.search_words import SearchWords, read_plan
-from agentdyno.rig.servers import WrongAnswer
 
 _POLL_S = 0.1
 _LOAD_START_S = 30.0
@@ -122,23 +121,7 @@ class CapacitySearch:
         folder, manifest = self._folder, self._manifest
         folder.write_json(PLAN_FILE, self._plan)
         folder.write_json("manifest.json", manifest)
-        manifest.status = Status.FAILED
-        try:
-            try:
-                self._interruption.listen()
-                self._follow()
-            finally:
-                self._interruption.end()
-            manifest.status = Status.FINISHED
-        except Interrupted:
-            manifest.status = Status.INTERRUPTED
-            self._note(Reason.INTERRUPTED, "The search was interrupted before its end.")
-        except WrongAnswer as error:
-            self._note(Reason.NO_SUCCESS, str(error))
-        except ChildFailed as error:
-            self._note(failure_reason(error), str(error))
-        except OSError as error:
-            self._note(Reason.RIG_FAILED, f"The rig could not go on: {error}.")
+        follow_to_its_end(self._follow, manifest, self._interruption, "search")
         self._generators.stop(_GRACE_S)
         self._driven.stop()
         manifest.calibration["after"] = cores.calibrate(self._cores.host)
@@ -149,9 +132,6 @@ class CapacitySearch:
         folder.drop_raw()
         write_checksums(folder.path)
         return result
-
-    def _note(self, reason: Reason, text: str) -> None:
-        self._manifest.findings.append(Finding(reason, text))
 
     def _follow(self) -> None:
         manifest = self._manifest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from secrets import token_bytes
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -11,11 +12,12 @@ from agentdyno.analysis.capacity import recovered
 from agentdyno.contract.adapter import AdapterFolder, Variant
 from agentdyno.contract.capacity import Counters, ProbeAnswer
 from agentdyno.contract.proof import KEY_BYTES
-from agentdyno.contract.run import Reason
+from agentdyno.contract.run import Finding, Reason
 from agentdyno.record.folder import RunFolder
+from agentdyno.record.manifest import Manifest, Status
 from agentdyno.rig.cores import CorePlan
 from agentdyno.rig.environments import ROOT, Environment, adapter_environment, check
-from agentdyno.rig.interruption import Interruption
+from agentdyno.rig.interruption import Interrupted, Interruption
 from agentdyno.rig.options import BenchOptions
 from agentdyno.rig.processes import ChildFailed, Children, fetch
 from agentdyno.rig.servers import Backend, Host, WrongAnswer, first_answer, start_backend, start_host
@@ -37,9 +39,29 @@ _REASONS = {
 }
 
 
-def failure_reason(error: ChildFailed) -> Reason:
-    """The code for a process that failed."""
-    return _REASONS.get(error.role.partition("-")[0], Reason.RIG_FAILED)
+def follow_to_its_end(follow: Callable[[], None], manifest: Manifest, interruption: Interruption, what: str) -> None:
+    """Do it; whatever stops it is noted in the manifest, so that what was measured up to then is kept and judged.
+
+    what: its name in the sentence of an interruption.
+    """
+    manifest.status = Status.FAILED
+    try:
+        try:
+            interruption.listen()
+            follow()
+        finally:
+            interruption.end()
+        manifest.status = Status.FINISHED
+    except Interrupted:
+        manifest.status = Status.INTERRUPTED
+        manifest.findings.append(Finding(Reason.INTERRUPTED, f"The {what} was interrupted before its end."))
+    except WrongAnswer as error:
+        manifest.findings.append(Finding(Reason.NO_SUCCESS, str(error)))
+    except ChildFailed as error:
+        reason = _REASONS.get(error.role.partition("-")[0], Reason.RIG_FAILED)
+        manifest.findings.append(Finding(reason, str(error)))
+    except OSError as error:
+        manifest.findings.append(Finding(Reason.RIG_FAILED, f"The rig could not go on: {error}."))
 
 
 class DrivenHost:

@@ -15,25 +15,24 @@ from rich.console import Console
 from agentdyno.analysis.sweep import FACTS_FILE, PLAN_FILE, RESULT_FILE, TIERS_FOLDER, more_than, read_sweep, read_tier
 from agentdyno.contract.adapter import AdapterFolder, Variant
 from agentdyno.contract.proof import KEY_VARIABLE, Stage
-from agentdyno.contract.run import ExitCode, Finding, Reason
+from agentdyno.contract.run import ExitCode
 from agentdyno.contract.scenario import SCENARIOS
 from agentdyno.contract.sweep import Levels, SweepPlan, SweepResult, Tier, TierFacts
 from agentdyno.record.checksums import write_checksums
 from agentdyno.record.folder import RunFolder
-from agentdyno.record.manifest import Status
 from agentdyno.record.processes import default_reader
 from agentdyno.record.sampler import Sampler
 from agentdyno.report.sweep_table import print_sweep, tier_line
 from agentdyno.rig import cores
 from agentdyno.rig.building import ensure, say
-from agentdyno.rig.driven_host import DrivenHost, failure_reason
+from agentdyno.rig.driven_host import DrivenHost, follow_to_its_end
 from agentdyno.rig.environments import ROOT, adapter_environment
 from agentdyno.rig.frameworks import resolve
-from agentdyno.rig.interruption import Interrupted, Interruption
+from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.options import BenchOptions, OptionError, Words, read, whole
 from agentdyno.rig.preparation import first_manifest
 from agentdyno.rig.processes import ChildFailed, Children, fetch
-from agentdyno.rig.servers import WrongAnswer, streams
+from agentdyno.rig.servers import streams
 
 LOCUSTFILE = ROOT / "locustfiles" / "tiers.py"
 CLEAN_BOUND_S = 60.0
@@ -123,23 +122,7 @@ class _SweepRun:
         folder, manifest = self._folder, self._manifest
         folder.write_json("manifest.json", manifest)
         folder.write_json(PLAN_FILE, self._plan(stream=False))
-        manifest.status = Status.FAILED
-        try:
-            try:
-                self._interruption.listen()
-                self._follow()
-            finally:
-                self._interruption.end()
-            manifest.status = Status.FINISHED
-        except Interrupted:
-            manifest.status = Status.INTERRUPTED
-            self._note(Reason.INTERRUPTED, "The sweep was interrupted before its end.")
-        except WrongAnswer as error:
-            self._note(Reason.NO_SUCCESS, str(error))
-        except ChildFailed as error:
-            self._note(failure_reason(error), str(error))
-        except OSError as error:
-            self._note(Reason.RIG_FAILED, f"The rig could not go on: {error}.")
+        follow_to_its_end(self._follow, manifest, self._interruption, "sweep")
         self._generators.stop(_GRACE_S)
         self._driven.stop()
         manifest.proof_key = self._driven.key.hex()
@@ -149,9 +132,6 @@ class _SweepRun:
         folder.drop_raw()
         write_checksums(folder.path)
         return result
-
-    def _note(self, reason: Reason, text: str) -> None:
-        self._manifest.findings.append(Finding(reason, text))
 
     def _plan(self, *, stream: bool) -> SweepPlan:
         plan = self._options.plan
