@@ -21,9 +21,10 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
             for reason in table.reasons:
                 console.print(Text(f"{DASH} {capitalized(reason)}.", "dim"))
     for entry in comparison.entries:
-        console.print(Text.assemble((entry.label, "bold"), f": {entry.sentence}"))
-    for sentence in verdict(comparison):
-        console.print(Text(sentence))
+        sentence = Text.assemble((entry.label, "bold"), f": {entry.sentence}")
+        console.print(sentence, soft_wrap=not console.is_terminal)
+    for words in verdict(comparison):
+        console.print(Text(words), soft_wrap=not console.is_terminal)
 
 
 def _across(table: HeadlineTable) -> Table:

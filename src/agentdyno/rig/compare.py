@@ -42,6 +42,7 @@ from agentdyno.rig.options import OptionError, Words, read, seconds, whole
 
 MAX_TIME_S = 7 * 24 * 3600.0
 _OUT = "campaigns"
+_PLAIN_WIDTH = 200
 _TRACES = "20/s"  # enough for phases, and small enough to publish
 
 
@@ -75,10 +76,15 @@ def compare(words: CampaignWords) -> ExitCode:
     say("computing every figure from the raw files")
     comparison = compare_campaign(folder)
     write_report(folder, comparison)
-    print_comparison(comparison, Console(file=sys.stdout, soft_wrap=not sys.stdout.isatty()))
+    print_comparison(comparison, _console())
     say(f"report: {folder.path / REPORT_FILE}")
     sys.stdout.write(f"{folder.path}\n")
     return ExitCode.VALID if can_be_believed(comparison) else ExitCode.INVALID_RUN
+
+
+def _console() -> Console:
+    """As wide as the terminal; where nobody looks at the width, wide enough for every entry's name."""
+    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else _PLAIN_WIDTH, soft_wrap=False)
 
 
 def can_be_believed(comparison: Comparison) -> bool:
