@@ -15,6 +15,7 @@ from agentdyno.report.campaign_report import write_report
 from agentdyno.report.comparison_csv import COLUMNS, figures_csv
 from agentdyno.report.comparison_markdown import comparison_markdown
 from agentdyno.report.comparison_words import percent, times, verdict, within
+from agentdyno.report.facts import machine_sentence
 from tests.report.comparisons import comparison, empty
 
 
@@ -116,3 +117,10 @@ def test_the_verdict_is_three_sentences_and_tells_of_failures() -> None:
     null = comparison().null_test
     failed = msgspec.structs.replace(null, passed=False, found=("p99",))
     assert "do not trust" in verdict(msgspec.structs.replace(comparison(), null_test=failed))[2]
+
+
+def test_the_cores_are_those_that_the_runs_were_kept_on() -> None:
+    what = comparison()
+    one = {**what.machine, "cores_usable": 1}
+    assert ", 2 cores, " in machine_sentence(msgspec.structs.replace(what, machine=one))
+    assert ", 1 core, " in machine_sentence(msgspec.structs.replace(what, machine=one, cores={"host": None}))

@@ -26,11 +26,21 @@ def moment(utc: str | None) -> str:
 def machine_sentence(comparison: Comparison) -> str:
     """The machine in one line."""
     machine = comparison.machine
-    cores, memory = machine.get("cores_usable"), machine.get("memory_bytes")
+    cores, memory = _cores_used(comparison), machine.get("memory_bytes")
     parts = [machine.get("cpu_model"), machine.get("architecture")]
-    parts += [f"{cores} cores" if cores else None, f"{memory / 1e9:.0f} GB" if memory else None]
+    parts += [
+        f"{cores} core{'s' if cores > 1 else ''}" if cores else None,
+        f"{memory / 1e9:.0f} GB" if memory else None,
+    ]
     known = [str(part) for part in parts if part]
     return ", ".join(known) if known else "The machine is not on record"
+
+
+def _cores_used(comparison: Comparison) -> int | None:
+    """Those that the runs were kept on, host and rest together; where nothing was pinned, those that could be used."""
+    pinned = {core for cores in comparison.cores.values() for core in cores or ()}
+    usable: int | None = comparison.machine.get("cores_usable")
+    return len(pinned) or usable
 
 
 def machine_facts(machine: Mapping[str, Any], cores: Mapping[str, list[int] | None]) -> list[tuple[str, str]]:
