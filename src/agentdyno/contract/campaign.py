@@ -85,7 +85,8 @@ class Campaign(msgspec.Struct, kw_only=True):
     steady_rps: given; None where it is found: half of what the slowest entry holds. plans: the load of each name, once
     that is known. null_pair: the labels that are
     one adapter twice; None when the null test was switched off. commit: of this program; sources_sha256: of what it
-    consists of, so that a resumed campaign is measured by the same code. backend_url None: the scripted mock.
+    consists of, so that a resumed campaign is measured by the same code. backend: its kind;
+    backend_url: None where the rig starts it.
     heap_runs: by label, the run whose heap was sampled after the rounds; it is never a timed one.
     searches: by label, the folder of its capacity search, where CURVES=on asked for one.
     """
@@ -108,6 +109,7 @@ class Campaign(msgspec.Struct, kw_only=True):
     heap: bool = True
     curves: bool = False
     admission: int | None
+    backend: str = "mock"
     backend_url: str | None = None
     model: str
     ready_timeout_s: float

@@ -162,6 +162,23 @@ class BackendStats(msgspec.Struct, frozen=True):
     connections: BackendConnections | None = None
 
 
+class ServerCounters(msgspec.Struct, frozen=True, kw_only=True):
+    """What a vLLM server counted over the load, all stages; times are sums over its requests, s.
+
+    requests: that came to their end (any finish reason), so not those that a client gave up.
+    """
+
+    requests: int
+    prompt_tokens: int
+    completion_tokens: int
+    preemptions: int
+    queue_s: float
+    prefill_s: float
+    decode_s: float
+    first_token_s: float
+    end_to_end_s: float
+
+
 class Reason(StrEnum):
     """Why a run is invalid (or, as a note, what a reader must know). Stable; the message is for people."""
 
@@ -189,6 +206,7 @@ class Reason(StrEnum):
     PROFILED = "profiled"
     NOT_READABLE = "not_readable"
     NATIVE_SPANS = "native_spans"
+    PROTOCOL_ONLY = "protocol_only"
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -101,17 +101,24 @@ class BackendTiming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Scenario, seed and backend timing: what must be equal for two runs to be compared."""
+    """Scenario, seed and backend: what must be equal for two runs to be compared.
+
+    timing: of the mock and the tools. served_by: which server and model, where it is not the mock.
+    """
 
     scenario: str = "chain"
     seed: int = 1
     timing: BackendTiming = BackendTiming()
+    served_by: str | None = None
 
     def hash(self) -> str:
         """SHA-256 over the canonical JSON of everything that shapes a request or its backend, 16 hex digits."""
         scenario = SCENARIOS[self.scenario]
+        workload = msgspec.to_builtins(self)
+        if self.served_by is None:  # the mock's hashes are older than the field
+            del workload["served_by"]
         content: dict[str, Any] = {
-            "workload": msgspec.to_builtins(self),
+            "workload": workload,
             "system_prompt": scenario.system_prompt,
             "input": scenario.input_template,
             "history": msgspec.to_builtins(scenario.history),

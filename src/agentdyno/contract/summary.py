@@ -184,7 +184,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     verified answers finished in it. idle_cpu_ms_per_s: what the same processes use while nothing is asked of them.
     goodput_rps: verified answers to the window's arrivals, per second of it. cold_start_ms: from the spawn of the host
     to its first ready answer. time_split_ms: what the requests' time went into: llm_wait (the backend served),
-    llm_client (in a call, but not in the backend), tool, framework.
+    llm_client (in a call, but not in the backend), tool, framework. backend_ms: means of a call within vLLM, by
+    its own spans: queue, prefill, first_token, decode, end_to_end; else empty.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -205,6 +206,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     phases_ms: dict[str, PhaseTime | None]
     time_split_ms: dict[str, PhaseTime | None] = {}
     critical_path: CriticalPath | None = None
+    backend_ms: dict[str, float | None] = {}
     ledger: Ledger
     spans: SpanLedger
     generator: Generator

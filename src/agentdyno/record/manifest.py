@@ -14,7 +14,7 @@ import msgspec
 import psutil
 
 from agentdyno import __version__
-from agentdyno.contract.run import SCHEMA_VERSION, BackendStats, Finding, LoadPlan, WorkerEnd
+from agentdyno.contract.run import SCHEMA_VERSION, BackendStats, Finding, LoadPlan, ServerCounters, WorkerEnd
 from agentdyno.contract.scenario import Workload
 from agentdyno.contract.summary import Framework
 from agentdyno.contract.trace import RecorderLedger
@@ -103,11 +103,15 @@ class Manifest(msgspec.Struct, kw_only=True):
 
 
 class Backend(msgspec.Struct, frozen=True, kw_only=True):
-    """`backend.json`: what the backend said of itself at the end; stats None for one that keeps none."""
+    """`backend.json`: what the backend said of itself at the end. stats: the mock's, by stage. counters: vLLM's, over
+    the whole load. server: what a vLLM says of its version and model. None for one that does not say.
+    """
 
     kind: str
     model: str
     stats: BackendStats | None = None
+    counters: ServerCounters | None = None
+    server: dict[str, str | int | None] | None = None
 
 
 def machine_facts() -> Machine:

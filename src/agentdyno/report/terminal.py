@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentdyno.analysis.metrics import METRICS
+from agentdyno.analysis.served import in_words
 from agentdyno.contract.summary import Load, Summary
 
 
@@ -25,6 +26,8 @@ def print_summary(summary: Summary, console: Console) -> None:
     for metric in METRICS:
         table.add_row(Text(metric.title), Text(metric.text(summary)))
     console.print(table)
+    if within := in_words(summary.backend_ms):
+        console.print(Text(within))
     if summary.load is not None:
         console.print(Text(_arrivals(summary.load)))
     verdict = summary.verdict

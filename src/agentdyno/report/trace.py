@@ -22,6 +22,7 @@ from agentdyno.analysis.phases import (
     usual_path,
 )
 from agentdyno.analysis.run_data import RunData, read_run
+from agentdyno.analysis.served import backend_times, in_words
 from agentdyno.analysis.traces import Share, TracedRequest, of_kinds
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.phases import Phase
@@ -81,6 +82,8 @@ def print_trace(data: RunData, console: Console, *, slowest: int = 0) -> None:
     )
     _print_times("Phase, ms", _phase_rows(table), console)
     _print_times("What the time went into, ms", _split_rows(table), console)
+    if within := in_words(backend_times(data)):
+        console.print(Text(within))
     path = usual_path(table)
     if path is not None:
         _print_path(path, console)

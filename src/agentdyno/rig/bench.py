@@ -16,6 +16,7 @@ from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.native_spans import native_spans
 from agentdyno.rig.options import Words, read
 from agentdyno.rig.run import Run
+from agentdyno.rig.vllm_cpu import with_backend
 
 
 def bench(words: Words) -> ExitCode:
@@ -23,7 +24,7 @@ def bench(words: Words) -> ExitCode:
 
     Raises OptionError, AdapterError, SetupError or FolderError for what the user can mend.
     """
-    options = read(words)
+    options = with_backend(read(words))
     adapter, variant = resolve(options.framework)
     ensure(adapter_environment(adapter.path))
     native = native_spans(options, adapter, variant)

@@ -111,6 +111,7 @@ class _Build:
         environment.log.write_text("", encoding="utf-8")
         self.create()
         self.install()
+        self.name_alias()
         self.compile()
         self.stamp(digest)
 
@@ -137,6 +138,21 @@ class _Build:
         if environment.name == RIG:
             editable = ["--no-deps", "--no-build-isolation", "--no-index", "-e", str(environment.root)]
             self.step("install agentdyno itself", [*pip, "install", *quiet, *editable])
+
+    def name_alias(self) -> None:
+        """Metadata of the alias and nothing else: no file of the distribution is touched, so the hashes hold."""
+        environment = self.environment
+        if environment.alias is None:
+            return
+        alias, distribution, ending = environment.alias
+        version = installed_distributions(environment)[distribution] + ending
+        folder = environment.site_packages / f"{alias}-{version}.dist-info"
+        folder.mkdir()
+        metadata = (
+            f"Metadata-Version: 2.1\nName: {alias}\nVersion: {version}\nSummary: Another name of {distribution}.\n"
+        )
+        (folder / "METADATA").write_text(metadata, encoding="utf-8")
+        (folder / "INSTALLER").write_text("agentdyno\n", encoding="utf-8")
 
     def compile(self) -> None:
         self.tell("compiling to bytecode")

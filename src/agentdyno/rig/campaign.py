@@ -31,7 +31,7 @@ from agentdyno.rig.capacity import CapacitySearch
 from agentdyno.rig.environments import adapter_environment, profiler_environment
 from agentdyno.rig.frameworks import resolve
 from agentdyno.rig.interruption import Interruption
-from agentdyno.rig.options import BenchOptions, api_key, trace_every
+from agentdyno.rig.options import MOCK, OPENAI, BenchOptions, api_key, trace_every
 from agentdyno.rig.profile import framework_packages, write_reports
 from agentdyno.rig.run import Run
 from agentdyno.rig.search_words import SearchWords, read_plan
@@ -239,6 +239,7 @@ class CampaignRunner:
             backend_url=campaign.backend_url,
             model=campaign.model,
             api_key=api_key() if campaign.backend_url is not None else None,
+            backend=OPENAI if campaign.backend_url is not None and campaign.backend == MOCK else campaign.backend,
         )
 
     def _one(

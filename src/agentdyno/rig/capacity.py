@@ -44,6 +44,7 @@ from agentdyno.rig.preparation import first_manifest
 from agentdyno.rig.processes import ChildFailed, Children
 from agentdyno.rig.progress import LiveLoad
 from agentdyno.rig.search_words import SearchWords, read_plan
+from agentdyno.rig.vllm_cpu import refuse_vllm_cpu
 
 _POLL_S = 0.1
 _LOAD_START_S = 30.0
@@ -58,6 +59,7 @@ def capacity(words: Words, search: SearchWords) -> ExitCode:
     INVALID_RUN when that cannot be told. Raises OptionError, AdapterError, SetupError or FolderError.
     """
     options = read(replace(words, traces="off"))
+    refuse_vllm_cpu(options, "capacity")
     plan = read_plan(options.plan.rate, search)
     adapter, variant = resolve(options.framework)
     ensure(adapter_environment(adapter.path))

@@ -19,13 +19,14 @@ from agentdyno.record.checksums import write_checksums
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.processes import Reader, default_reader
 from agentdyno.rig import cores
+from agentdyno.rig.backends import start_backend
 from agentdyno.rig.building import ensure, say
 from agentdyno.rig.environments import Environment, adapter_environment, facts
 from agentdyno.rig.frameworks import resolve
 from agentdyno.rig.interruption import Interrupted, Interruption
 from agentdyno.rig.options import BenchOptions, OptionError, Words, read
 from agentdyno.rig.processes import ChildFailed, Children
-from agentdyno.rig.servers import WrongAnswer, first_answer, start_backend, start_host
+from agentdyno.rig.servers import WrongAnswer, first_answer, start_host
 
 _MAX_RUNS = 100
 _GRACE_S = 12.0

@@ -18,8 +18,8 @@ from agentdyno.record.ledger import read_ledger
 from agentdyno.record.manifest import Backend as BackendRecord
 from agentdyno.record.manifest import Manifest, Status
 from agentdyno.record.span_table import SPAN_SCHEMA, SpanReader, client_table, spans_of
+from agentdyno.rig.backends import Backend
 from agentdyno.rig.processes import Child, fetch
-from agentdyno.rig.servers import Backend
 
 _FETCH_TIMEOUT_S = 30.0  # an overloaded host may first have to work off what its clients have given up
 

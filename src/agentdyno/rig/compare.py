@@ -38,6 +38,7 @@ from agentdyno.rig.campaign_plan import (
 from agentdyno.rig.environments import ROOT
 from agentdyno.rig.frameworks import adapters_root, resolve
 from agentdyno.rig.native_spans import refuse_native_spans
+from agentdyno.rig.vllm_cpu import refuse_vllm_cpu
 from agentdyno.rig.options import OptionError, Words, read, seconds, whole
 
 MAX_TIME_S = 7 * 24 * 3600.0
@@ -116,6 +117,7 @@ def _begun(words: CampaignWords) -> tuple[CampaignFolder, Campaign]:
         )
     options = read(bench)
     refuse_native_spans(options, "compare")
+    refuse_vllm_cpu(options, "compare")
     times = _times(words, options.plan, len(labels))
     heap, curves = _switch("HEAP", words.heap), _switch("CURVES", words.curves)
     steady_rps = None if words.steady_rate is None else _rate(words.steady_rate)
@@ -137,6 +139,7 @@ def _begun(words: CampaignWords) -> tuple[CampaignFolder, Campaign]:
         heap=heap,
         curves=curves,
         admission=options.admission,
+        backend=options.backend,
         backend_url=options.backend_url,
         model=options.model,
         ready_timeout_s=options.ready_timeout_s,

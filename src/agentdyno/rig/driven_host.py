@@ -15,12 +15,13 @@ from agentdyno.contract.proof import KEY_BYTES
 from agentdyno.contract.run import Finding, Reason
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Manifest, Status
+from agentdyno.rig.backends import Backend, start_backend
 from agentdyno.rig.cores import CorePlan
 from agentdyno.rig.environments import ROOT, Environment, adapter_environment, check
 from agentdyno.rig.interruption import Interrupted, Interruption
 from agentdyno.rig.options import BenchOptions
 from agentdyno.rig.processes import ChildFailed, Children, fetch
-from agentdyno.rig.servers import Backend, Host, WrongAnswer, first_answer, start_backend, start_host
+from agentdyno.rig.servers import Host, WrongAnswer, first_answer, start_host
 
 IDLE_PROBES = 15
 _WARM_PROBES = 5

@@ -21,6 +21,7 @@ from agentdyno.contract.errors import UserError
 ROOT = Path(__file__).resolve().parents[3]
 RIG = "rig"
 PROFILER = "profiler"
+VLLM_CPU = "vllm-cpu"
 
 NATIVE_SUFFIX = "-native"
 
@@ -33,13 +34,18 @@ class SetupError(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Where an environment and its lock are. sources: folders of ours that are compiled with it."""
+    """Where an environment and its lock are. sources: folders of ours that are compiled with it.
+
+    alias: (the name that a program asks for, the distribution that it is in, what the program expects after the
+    version), where the two differ.
+    """
 
     name: str
     path: Path
     lock: Path
     root: Path
     sources: tuple[Path, ...]
+    alias: tuple[str, str, str] | None = None
 
     @property
     def python(self) -> Path:
@@ -100,6 +106,14 @@ def rig_environment(root: Path = ROOT) -> Environment:
 def profiler_environment(root: Path = ROOT) -> Environment:
     """The heap profiler's environment: what it holds goes to the end of a profiled host's path, and nowhere else."""
     return Environment(PROFILER, root / ".venvs" / PROFILER, root / PROFILER / "requirements.lock", root, ())
+
+
+def vllm_cpu_environment(root: Path = ROOT) -> Environment:
+    """The environment of vLLM without a GPU. Its program asks for the version of `vllm` and takes its platform from
+    the end of it; the distribution that holds it is named after the processor.
+    """
+    lock = root / VLLM_CPU / "requirements.lock"
+    return Environment(VLLM_CPU, root / ".venvs" / VLLM_CPU, lock, root, (), alias=("vllm", "vllm-cpu", "+cpu"))
 
 
 def adapter_environment(folder: Path, root: Path = ROOT) -> Environment:

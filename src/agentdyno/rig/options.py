@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from agentdyno.backends.vllm.copying_model import NAME as VLLM_CPU_MODEL
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.proof import STEPS
 from agentdyno.contract.quantities import parse_duration_s, parse_rate_rps
@@ -18,10 +19,12 @@ from agentdyno.contract.run import LoadPlan
 from agentdyno.contract.scenario import SCENARIOS, BackendTiming, Workload
 from agentdyno.contract.timing import parse as parse_distribution
 from agentdyno.load.schedule import Schedule
-from agentdyno.rig.environments import ROOT
+from agentdyno.rig.environments import ROOT, VLLM_CPU
 
 API_KEY_VARIABLES = ("AGENTDYNO_LLM_API_KEY", "OPENAI_API_KEY")
 MOCK = "mock"
+OPENAI = "openai"
+VLLM = "vllm"
 OBSERVED = ROOT / "runs" / ".observe"  # where the Prometheus of `make dashboards` looks for targets
 MOCK_MODEL = "agentdyno-mock"
 # Beyond these nothing that can be meant is measured, only a machine brought down.
@@ -53,8 +56,9 @@ PROFILES = {
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """One run. backend_url None: the scripted mock. admission None: off. ready_timeout_s: for the host to become
-    ready, and again for its first answer. api_key never leaves this process but in the host's environment.
+    """One run. backend: mock, vllm-cpu, vllm or openai. backend_url: of the last two; None for those that the rig
+    starts itself. admission None: off. ready_timeout_s: for the host to become ready, and again for its first answer.
+    api_key never leaves this process but in the host's environment.
     idle_wait_s: how long the host is left alone after the load, to see what memory it gives back. native_spans: with
     the framework's own instrumentation in the host; such a run enters no comparison. observe: the folder in which a
     Prometheus is told of the run; None: it is not told.
@@ -73,6 +77,7 @@ class BenchOptions:
     idle_wait_s: float = 0.0
     native_spans: bool = False
     observe: Path | None = None
+    backend: str = MOCK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +98,7 @@ class Words:
     scenario: str | None = None
     seed: str | None = None
     backend: str | None = None
+    url: str | None = None
     model: str | None = None
     max_in_flight: str | None = None
     ttft: str | None = None
@@ -128,22 +134,29 @@ def read(words: Words, environ: Mapping[str, str] = os.environ) -> BenchOptions:
         Schedule(plan)
     except ValueError as error:
         raise OptionError(f"RATE and DURATION: {error}") from error
-    backend_url = _backend(_given(words.backend, MOCK))
-    _refuse_mock_timing(words, backend_url)
+    backend, backend_url = _backend(_given(words.backend, MOCK), words.url)
+    _refuse_mock_timing(words, backend)
+    model = _model(words.model, backend)
     return BenchOptions(
         framework=words.framework,
         plan=plan,
-        workload=Workload(scenario=scenario, seed=seed, timing=_timing(words)),
+        workload=Workload(
+            scenario=scenario,
+            seed=seed,
+            timing=_timing(words),
+            served_by=f"{backend} {model}" if backend_url is not None else None,
+        ),
         profile=profile,
         out=_out(_given(words.out, "runs")),
         admission=_admission(_given(words.admission, "64")),
         ready_timeout_s=seconds("READY_TIMEOUT", _given(words.ready_timeout, "120s"), _MAX_TIMEOUT_S),
         backend_url=backend_url,
-        model=_model(words.model, backend_url),
+        model=model,
         api_key=api_key(environ) if backend_url is not None else None,
         idle_wait_s=seconds("IDLE_WAIT", _given(words.idle_wait, "0s"), _MAX_TIMEOUT_S, zero=True),
         native_spans=_native_spans(words.native_spans, plan),
         observe=_observe(_given(words.observe, "off")),
+        backend=backend,
     )
 
 
@@ -197,18 +210,33 @@ def _admission(text: str) -> int | None:
     return None if text == "off" else whole("ADMISSION", text, 1, 100_000, also="off")
 
 
-def _model(model: str | None, backend_url: str | None) -> str:
-    if backend_url is not None and not model:
+def _model(model: str | None, backend: str) -> str:
+    if backend == VLLM_CPU:
+        if model not in (None, VLLM_CPU_MODEL):
+            raise OptionError(f"BACKEND={VLLM_CPU} serves {VLLM_CPU_MODEL} and nothing else; leave MODEL out.")
+        return VLLM_CPU_MODEL
+    if backend != MOCK and not model:
         raise OptionError("A backend of your own needs MODEL=name: the model to ask it for.")
     return model or MOCK_MODEL
 
 
-def _backend(text: str) -> str | None:
-    if text == MOCK:
-        return None
+def _backend(text: str, url: str | None) -> tuple[str, str | None]:
+    """What kind of backend, and where, when it is the user's own."""
+    if text == VLLM:
+        if url is None:
+            raise OptionError(f"BACKEND={VLLM} is a server of yours: add URL=http://host:8000/v1, or say {VLLM_CPU}.")
+        return VLLM, _address("URL", url)
+    if url is not None:
+        raise OptionError(f"URL goes with BACKEND={VLLM}; any other server's address is BACKEND itself.")
+    if text in (MOCK, VLLM_CPU):
+        return text, None
+    return OPENAI, _address("BACKEND", text)
+
+
+def _address(name: str, text: str) -> str:
     if set(text) & set("@?#"):
         raise OptionError(
-            f"BACKEND is a base URL, with no user, query or fragment; a key goes into the environment as "
+            f"{name} is a base URL, with no user, query or fragment; a key goes into the environment as "
             f"{API_KEY_VARIABLES[0]}."
         )
     try:
@@ -217,16 +245,17 @@ def _backend(text: str) -> str | None:
     except ValueError:
         usable = False
     if not usable or any(c <= " " for c in text):
-        raise OptionError(f"BACKEND={text!r} is neither `{MOCK}` nor an http(s) URL such as http://127.0.0.1:8001/v1.")
+        known = f"none of {MOCK}, {VLLM_CPU}, {VLLM}, nor" if name == "BACKEND" else "not"
+        raise OptionError(f"{name}={text!r} is {known} an http(s) URL such as http://127.0.0.1:8001/v1.")
     return text.rstrip("/")
 
 
-def _refuse_mock_timing(words: Words, backend_url: str | None) -> None:
+def _refuse_mock_timing(words: Words, backend: str) -> None:
     """What shapes the mock would be ignored by another backend, and yet change the workload's hash."""
     given = {"TTFT": words.ttft, "TPS": words.tps, "TOKENS": words.tokens, "SEATS": words.seats}
     named = [name for name, text in given.items() if text is not None]
-    if backend_url is not None and named:
-        raise OptionError(f"{', '.join(named)} shape the mock LLM; with BACKEND={backend_url} leave them out.")
+    if backend != MOCK and named:
+        raise OptionError(f"{', '.join(named)} shape the mock LLM; with BACKEND={words.backend} leave them out.")
 
 
 def _timing(words: Words) -> BackendTiming:

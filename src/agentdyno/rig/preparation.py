@@ -7,6 +7,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+from agentdyno.backends.vllm.serving import settings
 from agentdyno.contract.adapter import Variant
 from agentdyno.contract.proof import Stage
 from agentdyno.contract.scenario import SCENARIOS
@@ -14,7 +15,7 @@ from agentdyno.contract.summary import Framework
 from agentdyno.load.schedule import Schedule
 from agentdyno.record.manifest import Manifest, machine_facts, source_commit
 from agentdyno.rig.cores import CorePlan
-from agentdyno.rig.environments import ROOT, Environment, facts, normalised, rig_environment
+from agentdyno.rig.environments import ROOT, VLLM_CPU, Environment, facts, normalised, rig_environment
 from agentdyno.rig.options import BenchOptions
 from agentdyno.rig.snapshots import HeapProfiling
 
@@ -51,9 +52,10 @@ def first_manifest(
         expected_llm_calls=expected_llm_calls(options, variant),
         expected_tool_calls=SCENARIOS[options.plan.scenario].tool_calls,
         backend={
-            "kind": "mock" if options.backend_url is None else "openai",
+            "kind": options.backend,
             "model": options.model,
             "url": options.backend_url,
+            **_server(options),
         },
         machine=machine_facts(),
         environment=asdict(built),
@@ -77,6 +79,16 @@ def native_facts(variant: Variant, environment: Environment) -> dict[str, Any] |
         "instrumentors": list(about.instrumentors),
         "environment": asdict(facts(environment)),
     }
+
+
+def _server(options: BenchOptions) -> dict[str, str]:
+    """Which server and model, where it is not the mock, and how it was started, where we started it."""
+    if options.workload.served_by is None:
+        return {}
+    known = {"served_by": options.workload.served_by}
+    if options.backend == VLLM_CPU:
+        known["settings"] = " ".join(settings(parallel=SCENARIOS[options.plan.scenario].parallel))
+    return known
 
 
 def expected_llm_calls(options: BenchOptions, variant: Variant) -> int | None:

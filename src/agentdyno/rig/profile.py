@@ -32,6 +32,7 @@ from agentdyno.rig.native_spans import refuse_native_spans
 from agentdyno.rig.options import BenchOptions, OptionError, Words, read
 from agentdyno.rig.run import Run
 from agentdyno.rig.snapshots import HeapProfiling
+from agentdyno.rig.vllm_cpu import refuse_vllm_cpu
 
 _CLIENT_DISTRIBUTIONS = frozenset({"openai", "aiohttp", "httpx"})
 _TOP_LEVEL = re.compile(r"^(?!\.\.|[^/,]+\.(?:dist-info|data)/)([^/,]+?)(?:\.py)?(?:/|,)", re.MULTILINE)
@@ -71,6 +72,7 @@ def profile(words: Words, interval: str, plain: str) -> ExitCode:
     """
     options = read(words)
     refuse_native_spans(options, "profile")
+    refuse_vllm_cpu(options, "profile")
     interval_s = _seconds("INTERVAL", interval)
     plain_s = None if plain == "off" else min(_seconds("PLAIN", plain), options.plan.duration_s)
     adapter, variant = resolve(options.framework)

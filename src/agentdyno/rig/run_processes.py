@@ -13,19 +13,18 @@ from agentdyno.contract.run import LoadPlan
 from agentdyno.load.records import DISK_FULL_EXIT
 from agentdyno.record.folder import RunFolder
 from agentdyno.rig import cores
+from agentdyno.rig.backends import Backend, start_backend
 from agentdyno.rig.environments import Environment, adapter_environment
 from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.load import start_load
 from agentdyno.rig.options import BenchOptions
 from agentdyno.rig.processes import Child, ChildFailed, Children, free_port
 from agentdyno.rig.servers import (
-    Backend,
     HeapOptions,
     Host,
     NativeOptions,
     RecorderProcess,
     first_answer,
-    start_backend,
     start_host,
     start_recorder,
 )
@@ -83,7 +82,10 @@ class RunProcesses:
         """
         spans = None if self.recorder is None else self.recorder.address
         log = self.folder.log
-        self.backend = start_backend(self.options, self.cores.rest, log("backend"), self._servers, spans=spans)
+        traces_url = None if self.recorder is None else self.recorder.otlp_url
+        self.backend = start_backend(
+            self.options, self.cores.rest, log("backend"), self._servers, spans=spans, traces_url=traces_url
+        )
         self.host = start_host(
             self._adapter,
             self.variant,
@@ -102,8 +104,14 @@ class RunProcesses:
         return self.host
 
     def first_answer(self, host: Host) -> float:
-        """Ask the host once; how long its verified answer took, ms. Raises ChildFailed or WrongAnswer."""
-        return first_answer(host, self.options, self.key)
+        """Ask the host once; how long its verified answer took, ms. What the backend serves is counted from here on.
+
+        Raises ChildFailed or WrongAnswer; OSError when the backend does not say what it has counted by now.
+        """
+        took_ms = first_answer(host, self.options, self.key)
+        if self.backend is not None:
+            self.backend.begin()
+        return took_ms
 
     def start_load(self, plan: LoadPlan, host: Host, records: Path) -> list[Child]:
         """See load.start_load. Raises ChildFailed."""

@@ -1,4 +1,4 @@
-"""The servers of a run, each started and ready: the backend, the recorder and the host."""
+"""The servers of a run beside its backend, each started and ready: the recorder and the host."""
 
 from __future__ import annotations
 
@@ -17,92 +17,26 @@ import msgspec
 from agentdyno.contract.adapter import AdapterFolder, Variant
 from agentdyno.contract.invoke import INVOKE_PATH
 from agentdyno.contract.proof import KEY_VARIABLE, Stage, order_id
-from agentdyno.contract.run import BackendStats, Outcome
+from agentdyno.contract.run import Outcome
 from agentdyno.contract.scenario import SCENARIOS
 from agentdyno.host.serve import API_KEY_VARIABLE
 from agentdyno.load.verify import judge
 from agentdyno.record.folder import RunFolder
-from agentdyno.record.manifest import Backend as BackendRecord
 from agentdyno.record.spans import RESOURCE_VARIABLE
+from agentdyno.rig.backends import BACKEND_READY_S
 from agentdyno.rig.environments import adapter_environment
 from agentdyno.rig.options import BenchOptions
-from agentdyno.rig.processes import Child, ChildFailed, Children, answers, body_of, fetch, free_port, listening_socket
+from agentdyno.rig.processes import Child, ChildFailed, Children, body_of, fetch, free_port, listening_socket
 
-BACKEND_READY_S = 30.0
 FIRST_ANSWER_INDEX = 2**40  # an order of the warm-up that no schedule reaches
 _FIRST_ANSWER_TIMEOUT_S = 60.0
 _MARGIN_S = 1.0
 _DYING_S = 1.0
-_FETCH_TIMEOUT_S = 10.0
-_HEALTH_EVERY_S = 1.0
-_HEALTH_TIMEOUT_S = 1.0
-_HEALTH_MISSES = 3
 STALLED = "The backend stalled: it missed three health checks in a row."
 
 
 class WrongAnswer(RuntimeError):
     """The host's first answer is not what the scenario asks for; the text says how, and shows its log."""
-
-
-@dataclass(slots=True)
-class Backend:
-    """The LLM side of a run. child None: a server of the user's own, which keeps no stats for us."""
-
-    kind: str
-    url: str
-    model: str
-    child: Child | None
-    _misses: int = 0
-    _next_check: float = 0.0
-
-    def stalled(self) -> bool:
-        """True once, when the mock has missed several health checks in a row; at most one check a second."""
-        if self.child is None or self._misses >= _HEALTH_MISSES or time.monotonic() < self._next_check:
-            return False
-        alive = answers(self._root + "/health", _HEALTH_TIMEOUT_S)
-        self._next_check = time.monotonic() + _HEALTH_EVERY_S
-        self._misses = 0 if alive else self._misses + 1
-        return self._misses == _HEALTH_MISSES
-
-    def record(self) -> BackendRecord:
-        """What it says of itself now. Raises OSError when it does not answer."""
-        stats = None
-        if self.child is not None:
-            timeout_s = _FETCH_TIMEOUT_S if self._misses < _HEALTH_MISSES else _HEALTH_TIMEOUT_S
-            try:
-                stats = msgspec.json.decode(fetch(self._root + "/stats", timeout_s), type=BackendStats)
-            except msgspec.MsgspecError as error:
-                raise OSError(f"its /stats cannot be read: {error}") from error
-        return BackendRecord(kind=self.kind, model=self.model, stats=stats)
-
-    @property
-    def _root(self) -> str:
-        return self.url.removesuffix("/v1")
-
-
-def start_backend(
-    options: BenchOptions,
-    cores: frozenset[int] | None,
-    log: Path,
-    children: Children,
-    spans: str | None = None,
-) -> Backend:
-    """The scripted mock in a process of its own, ready; or the user's URL as it is. Raises ChildFailed.
-
-    spans: the recorder's address, host:port, for the mock's own spans.
-    """
-    if options.backend_url is not None:
-        return Backend("openai", options.backend_url, options.model, None)
-    with listening_socket() as listener:
-        port = listener.getsockname()[1]
-        command = [sys.executable, "-m", "agentdyno.backends.mock_llm", "--fd", str(listener.fileno())]
-        command += ["--scenario", options.plan.scenario, "--seed", str(options.plan.seed)]
-        command += ["--model", options.model, "--timing", msgspec.json.encode(options.workload.timing).decode()]
-        command += ["--spans", spans] if spans is not None else []
-        child = children.start("backend", command, log=log, cores=cores, inherit=(listener,))
-    url = f"http://127.0.0.1:{port}"
-    child.wait_ready(f"{url}/health", BACKEND_READY_S)
-    return Backend("mock", f"{url}/v1", options.model, child)
 
 
 @dataclass(frozen=True, slots=True)

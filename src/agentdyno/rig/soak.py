@@ -24,6 +24,7 @@ from agentdyno.rig.preparation import first_manifest
 from agentdyno.rig.processes import ChildFailed
 from agentdyno.rig.run_processes import RunProcesses
 from agentdyno.rig.servers import STALLED, Host, WrongAnswer
+from agentdyno.rig.vllm_cpu import refuse_vllm_cpu
 
 SEGMENTS_MIN = 12
 SEGMENT_S = 10.0
@@ -62,6 +63,7 @@ def soak(words: Words) -> ExitCode:
     """
     options = read(words)
     refuse_native_spans(options, "soak")
+    refuse_vllm_cpu(options, "soak")
     adapter, variant = resolve(options.framework)
     ensure(adapter_environment(adapter.path))
     with Interruption() as interruption:

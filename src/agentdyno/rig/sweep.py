@@ -33,6 +33,7 @@ from agentdyno.rig.options import BenchOptions, OptionError, Words, read, whole
 from agentdyno.rig.preparation import first_manifest
 from agentdyno.rig.processes import ChildFailed, Children, fetch
 from agentdyno.rig.servers import streams
+from agentdyno.rig.vllm_cpu import refuse_vllm_cpu
 
 LOCUSTFILE = ROOT / "locustfiles" / "tiers.py"
 CLEAN_BOUND_S = 60.0
@@ -57,6 +58,7 @@ def sweep(words: Words, concurrency: str, requests: str) -> ExitCode:
     when a tier could not be measured. Raises OptionError, AdapterError, SetupError or FolderError.
     """
     options = read(replace(words, traces="off"))
+    refuse_vllm_cpu(options, "sweep")
     tiers = read_tiers(concurrency)
     least = whole("REQUESTS", requests, 1, _REQUESTS_MAX)
     adapter, variant = resolve(options.framework)

@@ -19,12 +19,13 @@ from agentdyno.host.metrics import HostMetrics
 from agentdyno.host.trace import RequestTrace, ToolRun
 from agentdyno.record.cpu_clock import cpu_ns
 from agentdyno.record.folder import RunFolder
+from agentdyno.rig.backends import start_backend
 from agentdyno.rig.building import ensure, say
 from agentdyno.rig.environments import adapter_environment
 from agentdyno.rig.frameworks import resolve
 from agentdyno.rig.options import BenchOptions, Words, read
 from agentdyno.rig.processes import Children, fetch
-from agentdyno.rig.servers import start_backend, start_host, start_recorder
+from agentdyno.rig.servers import start_host, start_recorder
 from agentdyno.selfcheck.check import Check, Findings, Setting
 from agentdyno.selfcheck.result import at_most, figure
 from agentdyno.selfcheck.slices import RATE_RPS, Arm, Slices, on_cores

@@ -50,6 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="ttft_ms, tokens_per_s, answer_tokens, max_num_seqs (default: none)",
     )
     parser.add_argument("--model", default=DEFAULT_MODEL, help="the model's name (default: %(default)s)")
+    parser.add_argument("--max-model-len", type=int, help="prompts of as many tokens get 400 (default: no limit)")
+    parser.add_argument("--api-key", help="without it, requests under /v1 get 401 (default: none is needed)")
     parser.add_argument("--spans", metavar="HOST:PORT", help="the recorder that served calls are told to")
     parser.add_argument(
         "--max-body-bytes",
@@ -86,7 +88,13 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m agentdyno.bac
     try:
         timing = msgspec.json.decode(arguments.timing, type=BackendTiming)
         service = Service(
-            scenario=arguments.scenario, seed=arguments.seed, timing=timing, model=arguments.model, spans=spans
+            scenario=arguments.scenario,
+            seed=arguments.seed,
+            timing=timing,
+            model=arguments.model,
+            spans=spans,
+            max_model_len=arguments.max_model_len,
+            api_key=arguments.api_key,
         )
     except ValueError as error:
         parser.error(f"--timing: {error}")

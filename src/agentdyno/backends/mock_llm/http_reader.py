@@ -16,13 +16,15 @@ class Request(msgspec.Struct, eq=False):
     """One request, read to its end.
 
     refused: (status, sentence) when the reader itself found it unacceptable; the handler answers that.
-    received_s: when its last byte was read, on the monotonic clock. traceparent: the W3C header as received.
+    received_s: when its last byte was read, on the monotonic clock. traceparent, authorization: the
+    headers as received.
     """
 
     method: str = ""
     target: bytes = b""
     body: bytes = b""
     traceparent: str | None = None
+    authorization: str | None = None
     keep_alive: bool = False
     http_1_0: bool = False
     received_s: float = 0.0
@@ -104,11 +106,13 @@ class RequestReader:
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header, or a trailer (ignored). Most are none of ours, so that their length is looked at first."""
         size = len(name)
-        if size not in (6, 11, 14, 17) or self._request is None or not self._in_head:
+        if size not in (6, 11, 13, 14, 17) or self._request is None or not self._in_head:
             return
         lower = name.lower()
         if lower == b"traceparent":
             self._request.traceparent = value.decode("latin-1")
+        elif lower == b"authorization":
+            self._request.authorization = value.decode("latin-1")
         elif lower == b"expect":
             self._expects_continue = value.lower() == b"100-continue"
         elif lower in (b"content-length", b"transfer-encoding"):
@@ -165,6 +169,8 @@ class RequestReader:
         head = [b"%b %b HTTP/%b\r\n" % (request.method.encode("latin-1"), request.target, version), *self._framing]
         if request.traceparent is not None:
             head.append(b"traceparent: %b\r\n" % request.traceparent.encode("latin-1"))
+        if request.authorization is not None:
+            head.append(b"authorization: %b\r\n" % request.authorization.encode("latin-1"))
         if self._expects_continue:
             head.append(b"Expect: 100-continue\r\n")
         self._parser = httptools.HttpRequestParser(self)

@@ -66,11 +66,20 @@ class Service:
     """The scripted LLM behind the HTTP connections.
 
     timing: raises ValueError, with a sentence, when one of its distributions is not well written. spans: where
-    each served call that is traced is told of.
+    each served call that is traced is told of. max_model_len: prompts of as many tokens are refused. api_key: what
+    clients must say.
     """
 
     def __init__(
-        self, *, scenario: str, seed: int, timing: BackendTiming, model: str, spans: Sender | None = None
+        self,
+        *,
+        scenario: str,
+        seed: int,
+        timing: BackendTiming,
+        model: str,
+        spans: Sender | None = None,
+        max_model_len: int | None = None,
+        api_key: str | None = None,
     ) -> None:
         if timing.max_num_seqs is not None and timing.max_num_seqs < 1:
             raise ValueError(f"max_num_seqs is {timing.max_num_seqs}, but a server needs at least one seat.")
@@ -81,6 +90,8 @@ class Service:
         self._seats = timing.max_num_seqs
         self._model = model
         self._spans = spans
+        self._max_model_len = max_model_len
+        self._authorization = None if api_key is None else f"Bearer {api_key}"
         self._models_body = orjson.dumps(
             {
                 "object": "list",
@@ -99,6 +110,10 @@ class Service:
             self._error(connection, *request.refused)
             return
         path = request.path
+        if self._authorization is not None and path.startswith("/v1") and request.authorization != self._authorization:
+            self.meter.failed("")
+            connection.respond(401, b'{"error":"Unauthorized"}')
+            return
         allowed = _ROUTES.get(path)
         if allowed is None:
             self._error(connection, 404, f"There is nothing at {path}; try {', '.join(_ROUTES)}.")
@@ -139,6 +154,10 @@ class Service:
             order = current_order(chat.text)
             letter = order[4] if order else ""
             self._error(connection, 404, f"The model `{chat.model}` does not exist; this is `{self._model}`.", letter)
+            return
+        if self._max_model_len is not None and chat.prompt_tokens >= self._max_model_len:
+            limit = f"This model's maximum context length is {self._max_model_len} tokens."
+            self._error(connection, 400, f"{limit} The request has {chat.prompt_tokens} input tokens.")
             return
         turn = next_turn(
             chat.text, parallel=self._parallel, offered=chat.offered, may_call=chat.may_call, one_call=chat.one_call

