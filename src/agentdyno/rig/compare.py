@@ -38,8 +38,8 @@ from agentdyno.rig.campaign_plan import (
 from agentdyno.rig.environments import ROOT
 from agentdyno.rig.frameworks import adapters_root, resolve
 from agentdyno.rig.native_spans import refuse_native_spans
-from agentdyno.rig.vllm_cpu import refuse_vllm_cpu
 from agentdyno.rig.options import OptionError, Words, read, seconds, whole
+from agentdyno.rig.vllm_cpu import refuse_vllm_cpu
 
 MAX_TIME_S = 7 * 24 * 3600.0
 _OUT = "campaigns"
