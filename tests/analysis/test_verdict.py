@@ -11,9 +11,9 @@ from agentdyno.analysis.run_data import RunData
 from agentdyno.analysis.summary import summarise
 from agentdyno.analysis.verdict import verdict
 from agentdyno.contract.proof import Stage
-from agentdyno.contract.run import BackendStage, Finding, Outcome, Reason, Verdict
+from agentdyno.contract.run import BackendStage, Finding, Outcome, Reason, ServerCounters, Verdict
 from agentdyno.contract.summary import SpanLedger
-from agentdyno.record.manifest import Calibration, Status
+from agentdyno.record.manifest import Backend, Calibration, Status
 from tests.golden.run import COUNTS, HOST, MS, GoldenRun
 
 
@@ -209,6 +209,39 @@ def test_a_mock_that_counted_no_connections_is_no_difference(run: GoldenRun, tmp
 def count_other_connections(run: GoldenRun, count: int | None = 7) -> None:
     stages = run.backend.stats.stages  # type: ignore[union-attr]
     stages["m"] = msgspec.structs.replace(stages["m"], connections=count)
+
+
+def counted_by_vllm(run: GoldenRun, **changed: int) -> None:
+    """Its counters over the whole load, in place of the mock's stats."""
+    for record in run.records:
+        assert record.outcome is Outcome.OK
+    sums = {
+        name: sum(getattr(record, name) or 0 for record in run.records)
+        for name in ("llm_calls", "prompt_tokens", "completion_tokens")
+    }
+    times = dict.fromkeys(("queue_s", "prefill_s", "decode_s", "first_token_s", "end_to_end_s"), 0.0)
+    counters = ServerCounters(requests=sums.pop("llm_calls"), preemptions=0, **sums, **times)
+    run.backend = Backend(kind="vllm", model="m", counters=msgspec.structs.replace(counters, **changed))
+
+
+def test_vllm_counted_the_same_work(run: GoldenRun, tmp_path: Path) -> None:
+    counted_by_vllm(run)
+    assert reasons(judged(run, tmp_path)) == []
+
+
+@pytest.mark.parametrize("field", ["requests", "prompt_tokens", "completion_tokens"])
+def test_vllm_counted_other_work(run: GoldenRun, tmp_path: Path, field: str) -> None:
+    counted_by_vllm(run)
+    counters = run.backend.counters  # type: ignore[union-attr]
+    counted_by_vllm(run, **{field: getattr(counters, field) + 1})
+    assert reasons(judged(run, tmp_path)) == [Reason.WORK_DIFFERS]
+
+
+def test_a_run_on_vllm_without_a_gpu_is_valid_and_not_comparable(run: GoldenRun, tmp_path: Path) -> None:
+    run.manifest.backend = {"kind": "vllm-cpu", "model": "m", "url": None}
+    found = judged(run, tmp_path)
+    assert (found.valid, found.comparable) == (True, False)
+    assert [note.code for note in found.notes] == [Reason.PROTOCOL_ONLY]
 
 
 def test_what_the_host_could_not_count_is_no_difference(run: GoldenRun, tmp_path: Path) -> None:

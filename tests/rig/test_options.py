@@ -157,6 +157,57 @@ def test_a_backend_of_the_users_own() -> None:
     assert (options.backend_url, options.model, options.api_key) == ("http://127.0.0.1:8001/v1", "m", "first")
 
 
+def test_a_vllm_of_the_users_own() -> None:
+    words = Words(framework="bare", backend="vllm", url="http://127.0.0.1:8001/v1/", model="m")
+    options = read(words, environ={"OPENAI_API_KEY": "key"})
+    assert (options.backend, options.backend_url, options.api_key) == ("vllm", "http://127.0.0.1:8001/v1", "key")
+
+
+def test_a_vllm_that_the_rig_starts() -> None:
+    options = read(Words(framework="bare", backend="vllm-cpu"), environ={"OPENAI_API_KEY": "key"})
+    assert (options.backend, options.backend_url, options.model) == ("vllm-cpu", None, "agentdyno-copying")
+    assert options.api_key is None
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"backend": "vllm", "model": "m"}, "add URL="),
+        ({"backend": "vllm", "url": "127.0.0.1:8001", "model": "m"}, "^URL="),
+        ({"backend": "vllm", "url": "http://k@127.0.0.1/v1", "model": "m"}, "^URL is a base URL"),
+        ({"backend": "vllm", "url": "http://127.0.0.1/v1"}, "needs MODEL"),
+        ({"backend": "vllm-cpu", "model": "m"}, "leave MODEL out"),
+        ({"backend": "vllm-cpu", "url": "http://127.0.0.1/v1"}, "^URL goes with BACKEND=vllm"),
+        ({"backend": "vllm-cpu", "seats": "3"}, "^SEATS shape the mock LLM; with BACKEND=vllm-cpu"),
+        ({"url": "http://127.0.0.1/v1"}, "^URL goes with BACKEND=vllm"),
+    ],
+)
+def test_what_does_not_go_together(words: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        read(Words(framework="bare", **words), environ={})
+
+
+def test_another_backend_is_another_workload() -> None:
+    def hash_of(**words: str) -> str:
+        return read(Words(framework="bare", **words), environ={}).workload.hash()
+
+    url = "http://127.0.0.1:8001/v1"
+    hashes = [hash_of(), hash_of(backend=url, model="a"), hash_of(backend=url, model="b")]
+    hashes.append(hash_of(backend="vllm", url=url, model="a"))
+    assert len(set(hashes)) == 4
+    # The address is no part of it: the same server may be reached in two ways.
+    assert hash_of(backend="http://localhost:9/v1", model="a") == hashes[1]
+
+
+@pytest.mark.parametrize("command", ["compare", "soak", "profile", "capacity", "sweep"])
+def test_a_vllm_without_a_gpu_is_for_no_measurement_of_a_cost(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([command, "bare", "--backend", "vllm-cpu", "--out", str(tmp_path / "runs")]) == 2
+    assert f"shows that the path works, not what it costs: {command} needs another" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(("name", "text"), [("ttft", "5"), ("tps", "80"), ("tokens", "64"), ("seats", "8")])
 def test_what_shapes_the_mock_is_refused_for_another_backend(name: str, text: str) -> None:
     words = Words(framework="bare", backend="http://127.0.0.1:8001/v1", model="m", **{name: text})

