@@ -35,7 +35,7 @@ def benches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Benches]:
 @pytest.fixture(scope="module", params=["bare", "llamaindex"])
 def chain(request: pytest.FixtureRequest, benches: Benches) -> Ended:
     """Whole answers, and streamed ones."""
-    return benches.run(request.param, *SLOW, timeout_s=600)
+    return benches.start(request.param, *SLOW).end(600)
 
 
 def test_every_request_followed_the_chain(chain: Ended) -> None:
@@ -85,7 +85,7 @@ def test_vllms_own_times_stand_in_the_same_traces(chain: Ended) -> None:
 
 
 def test_three_tools_at_once(benches: Benches) -> None:
-    ended = benches.run("bare", *SLOW, "--scenario", "parallel", timeout_s=600)
+    ended = benches.start("bare", *SLOW, "--scenario", "parallel").end(600)
     ended.check_valid()
     assert (ended.summary["ledger"]["llm_calls"], ended.summary["ledger"]["tool_calls"]) == (2, 3)
 
