@@ -19,8 +19,16 @@ KEY = "sk-not-a-secret"
 ERRORS = [name for name in CASES if name[0] == "4"]
 STREAMS = [name for name in CASES if "streamed" in name]
 WHOLE = ["call", "call-required", "text", "text-cut", "text-without-tools"]
-# Fields that only vLLM has, with null or its own bookkeeping in them: no client that was read here looks at them.
-ONLY_VLLM: set[str] = set()
+# Fields that only vLLM has, all null but the last, in which it names its version: a client that needs one of them would
+# not work with OpenAI's own service either. The mock leaves them out, for each costs every framework time to parse.
+ONLY_VLLM = {
+    *("annotations", "audio", "function_call", "reasoning", "stop_reason", "token_ids", "routed_experts"),
+    *("service_tier", "prompt_tokens_details", "completion_tokens_details", "prompt_logprobs", "prompt_token_ids"),
+    *("prompt_text", "kv_transfer_params", "ec_transfer_params", "metrics", "system_fingerprint"),
+}
+# Both are allowed: OpenAI's specification has a null usage in all chunks but the last, vLLM leaves it out of them; vLLM
+# has an empty text beside forced calls, the mock none, like OpenAI's service.
+EITHER = {"[].usage": {"null", None}, ".choices[].message.content": {"null", "str"}}
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +54,16 @@ def shape(value: Any, at: str = "") -> dict[str, str]:
 def differences(of_mock: Any, of_vllm: Any) -> dict[str, tuple[str | None, str | None]]:
     ours, theirs = shape(of_mock), shape(of_vllm)
     paths = {path for path in ours | theirs if path.split(".")[-1] not in ONLY_VLLM}
-    return {path: (ours.get(path), theirs.get(path)) for path in sorted(paths) if ours.get(path) != theirs.get(path)}
+    differ = {path: (ours.get(path), theirs.get(path)) for path in sorted(paths) if ours.get(path) != theirs.get(path)}
+    return {path: kinds for path, kinds in differ.items() if set(kinds) != EITHER.get(path)}
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_status_and_headers(mock: MockServer, name: str) -> None:
     ours, theirs = of_mock(mock, name), recorded(name)
     assert ours.status == theirs.status
+    if name == "health":  # only its status means anything; vLLM sends no body
+        return
     assert (
         ours.headers.get("content-type", "").partition(";")[0]
         == theirs.headers.get("content-type", "").partition(";")[0]

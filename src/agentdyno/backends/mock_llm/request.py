@@ -78,7 +78,14 @@ class _OfferedTool(msgspec.Struct):
 
 
 class BadRequest(ValueError):
-    """A request that no OpenAI-compatible server would take; the text is the sentence for the client."""
+    """A request that no OpenAI-compatible server would take; the text is the sentence for the client.
+
+    parameter: the field that is at fault, as vLLM names it; None where that is no single one.
+    """
+
+    def __init__(self, text: str, parameter: str | None = None) -> None:
+        super().__init__(text)
+        self.parameter = parameter
 
 
 class OfferedTools(msgspec.Struct, frozen=True, gc=False):
@@ -141,14 +148,14 @@ def read_request(body: bytes, tools: ToolReader) -> ChatRequest:
     try:
         raw = _DECODER.decode(body)
     except (ValueError, RecursionError) as error:
-        raise BadRequest(f"The request's body is not a valid chat completion request: {error}") from error
+        raise BadRequest(f"The request's body is not a valid chat completion request: {error}", "body") from error
     if not raw.messages:
         raise BadRequest("`messages` is empty; send at least one message.")
     if raw.n is not None and raw.n != 1:
         raise BadRequest(f"`n` is {raw.n}, but this server answers with one choice only.")
     limit = raw.max_completion_tokens if raw.max_completion_tokens is not None else raw.max_tokens
     if limit is not None and limit < 1:
-        raise BadRequest(f"The limit on completion tokens is {limit}, but it must be at least 1.")
+        raise BadRequest(f"The limit on completion tokens is {limit}, but it must be at least 1.", "max_tokens")
     pieces = _pieces(raw.messages)
     text = "\n".join(pieces)
     offered = tools.read(bytes(raw.tools)) if raw.tools else _NO_TOOLS

@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections import deque
+from typing import Any
 
 import msgspec
 import orjson
@@ -95,7 +96,7 @@ class Service:
         self._models_body = orjson.dumps(
             {
                 "object": "list",
-                "data": [{"id": model, "object": "model", "created": int(time.time()), "owned_by": "agentdyno"}],
+                "data": [_model_card(model, max_model_len)],
             }
         )
         self._tools = ToolReader()
@@ -116,10 +117,10 @@ class Service:
             return
         allowed = _ROUTES.get(path)
         if allowed is None:
-            self._error(connection, 404, f"There is nothing at {path}; try {', '.join(_ROUTES)}.")
+            self._no_route(connection, 404, f"There is nothing at {path}; try {', '.join(_ROUTES)}.")
         elif request.method != allowed and not (request.method == "HEAD" and allowed == "GET"):
             allow = "GET, HEAD" if allowed == "GET" else allowed
-            self._error(connection, 405, f"{path} takes {allow}, not {request.method}.", extra=f"Allow: {allow}\r\n")
+            self._no_route(connection, 405, f"{path} takes {allow}, not {request.method}.", f"Allow: {allow}\r\n")
         elif path == CHAT_PATH:
             self._chat(request, connection)
         else:
@@ -138,26 +139,35 @@ class Service:
         else:
             connection.respond(200, b'{"status":"ok"}')
 
-    def _error(self, connection: Connection, status: int, sentence: str, letter: str = "", extra: str = "") -> None:
+    def _error(
+        self, connection: Connection, status: int, sentence: str, letter: str = "", parameter: str | None = None
+    ) -> None:
         self.meter.failed(letter)
         kind = _ERROR_TYPES.get(status, "BadRequestError")
-        error = {"message": sentence, "type": kind, "param": None, "code": status}
-        connection.respond(status, orjson.dumps({"error": error}), extra=extra)
+        error = {"message": sentence, "type": kind, "param": parameter, "code": status}
+        connection.respond(status, orjson.dumps({"error": error}))
+
+    def _no_route(self, connection: Connection, status: int, sentence: str, extra: str = "") -> None:
+        """As vLLM's web framework says it, before anything of vLLM's own has seen the request."""
+        self.meter.failed("")
+        connection.respond(status, orjson.dumps({"detail": sentence}), extra=extra)
 
     def _chat(self, request: Request, connection: Connection) -> None:
         try:
             chat = read_request(request.body, self._tools)
         except BadRequest as error:
-            self._error(connection, 400, str(error))
+            self._error(connection, 400, str(error), parameter=error.parameter)
             return
         if chat.model != self._model:
             order = current_order(chat.text)
             letter = order[4] if order else ""
-            self._error(connection, 404, f"The model `{chat.model}` does not exist; this is `{self._model}`.", letter)
+            sentence = f"The model `{chat.model}` does not exist; this is `{self._model}`."
+            self._error(connection, 404, sentence, letter, "model")
             return
         if self._max_model_len is not None and chat.prompt_tokens >= self._max_model_len:
             limit = f"This model's maximum context length is {self._max_model_len} tokens."
-            self._error(connection, 400, f"{limit} The request has {chat.prompt_tokens} input tokens.")
+            sentence = f"{limit} The request has {chat.prompt_tokens} input tokens."
+            self._error(connection, 400, sentence, parameter="input_tokens")
             return
         turn = next_turn(
             chat.text, parallel=self._parallel, offered=chat.offered, may_call=chat.may_call, one_call=chat.one_call
@@ -299,3 +309,30 @@ class Service:
             completion_tokens=call.answer.completion_tokens if status == 200 else call.sent,
         )
         self._spans.add(lambda: served)
+
+
+def _model_card(model: str, max_model_len: int | None) -> dict[str, Any]:
+    """The one entry of /v1/models, with vLLM's fields."""
+    may = ("sampling", "logprobs", "view")
+    may_not = ("create_engine", "search_indices", "fine_tuning")
+    created = int(time.time())
+    permission = {
+        "id": "modelperm-agentdyno",
+        "object": "model_permission",
+        "created": created,
+        **{f"allow_{what}": True for what in may},
+        **{f"allow_{what}": False for what in may_not},
+        "organization": "*",
+        "group": None,
+        "is_blocking": False,
+    }
+    return {
+        "id": model,
+        "object": "model",
+        "created": created,
+        "owned_by": "agentdyno",
+        "root": model,
+        "parent": None,
+        "max_model_len": max_model_len,
+        "permission": [permission],
+    }

@@ -13,6 +13,7 @@ SEATS = 16
 _KV_SPACE_GIB = "1"
 _BATCH_TOKENS = 8192
 _SPANS_EVERY_MS = "200"
+_LONGEST_SOCKET_FOLDER = 65  # a socket's path has 107 characters at most, and its name is a UUID
 
 
 def arguments(model: Path, *, port: int, seed: int, parallel: bool, traces_url: str | None = None) -> list[str]:
@@ -46,8 +47,12 @@ def environment(folder: Path, cores: int) -> Mapping[str, str]:
         "TORCHINDUCTOR_CACHE_DIR": "inductor",
         "NUMBA_CACHE_DIR": "numba",
     }
+    sockets = folder / "sockets"
+    short = len(str(sockets)) < _LONGEST_SOCKET_FOLDER
     return {
         **{name: str(folder / place) for name, place in caches.items()},
+        # Its processes talk over these, and a signal leaves them behind: where the next start finds and removes them.
+        **({"VLLM_RPC_BASE_PATH": str(sockets)} if short else {}),
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
