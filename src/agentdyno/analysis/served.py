@@ -6,9 +6,9 @@ import json
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from agentdyno.analysis.run_data import RunData
-from agentdyno.analysis.traces import of_kinds
 from agentdyno.contract.run import Outcome
 from agentdyno.record.spans import SpanKind
 
@@ -29,8 +29,10 @@ def backend_times(data: RunData) -> dict[str, float | None]:
     if data.spans is None or data.requests is None or data.backend is None or data.backend.counters is None:
         return {}
     wanted = pa.array(data.requests.trace_ids(Outcome.OK), pa.string())
-    spans = data.spans.select(["kind", "trace_id", "attributes"])
-    spans = spans.filter(pc.and_(of_kinds(spans, (SpanKind.SERVED,)), pc.is_in(spans["trace_id"], wanted)))
+    # Attributes are not kept in memory for other figures.
+    columns, served = ["kind", "trace_id", "attributes"], pc.field("kind") == SpanKind.SERVED.value
+    spans = pq.read_table(data.path / "spans.parquet", columns=columns, filters=served)
+    spans = spans.filter(pc.is_in(spans["trace_id"], wanted))
     said = [json.loads(text) for text in spans["attributes"].to_pylist()]
     times: dict[str, float | None] = {}
     for name, attribute in _ATTRIBUTES.items():

@@ -100,7 +100,10 @@ class VllmBackend(Backend):
         """Its version, and what it serves; what it does not tell without a key is None."""
         version, models = (self._told(path) for path in ("/version", "/v1/models"))
         served: dict[str, Any] = next((one for one in models.get("data", ()) if one.get("id") == self.model), {})
-        return {"version": version.get("version"), **{name: served.get(name) for name in ("root", "max_model_len")}}
+        root = served.get("root")
+        if isinstance(root, str) and root.startswith("/"):
+            root = None  # a folder of that machine, which says nothing of the model
+        return {"version": version.get("version"), "root": root, "max_model_len": served.get("max_model_len")}
 
     def _told(self, path: str) -> dict[str, Any]:
         try:
