@@ -16,7 +16,7 @@ from tests.cluster.fake_cluster import NAMESPACE, FakeCluster
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
     monkeypatch.setattr(run, "LOOK_S", 0.02)
     monkeypatch.setattr(collect, "SETTLE_PAUSE_S", 0.01)
-    monkeypatch.setattr(kube, "PATIENCE_S", 3.0)
+    monkeypatch.setattr(kube, "PATIENCE_S", 20.0)
     folder = tmp_path / "cluster"
     folder.mkdir()
     with FakeCluster(folder) as made:

@@ -62,8 +62,8 @@ Fault = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
 class FakeCluster:
     """Use as a context manager. folder: for what pods hold.
 
-    looks: how often the load's pods are looked at before it ends. faults: asked in turn, each once, before an answer
-    to a request whose path it wants; what it returns is answered. changed: called with each list of pods.
+    looks: how often the load's pods are looked at before it ends. on_list: called before each list of pods. faults:
+    each for one request whose path holds a text; what it returns is answered. down: the API answers 503 to all.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -74,7 +74,7 @@ class FakeCluster:
         self.helm_calls: list[list[str]] = []
         self.helm_fails: dict[str, str] = {}
         self.faults: list[tuple[str, Fault]] = []
-        self.requests: list[str] = []
+        self.down = False
         self.looks = 2
         self.on_list: Callable[[FakeCluster], None] = lambda _: None
         self.cgroup = Cgroup(cpu_limit_cores=2.5, periods=1000, throttled_periods=0, oom_kills=0)
@@ -128,7 +128,8 @@ class FakeCluster:
 
     @web.middleware
     async def _fault(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        self.requests.append(request.path)
+        if self.down and request.path.startswith("/api"):
+            return web.json_response({"kind": "Status", "code": 503}, status=503)
         for number, (path, fault) in enumerate(self.faults):
             if path in request.path:
                 del self.faults[number]
@@ -219,15 +220,16 @@ class FakeCluster:
         asked = await request.json()
         words = asked["words"]
         self.helm_calls.append(words)
-        if words[0] in self.helm_fails:
-            return web.json_response([1, "", self.helm_fails[words[0]]])
+        failure = self.helm_fails.get(words[0], "")
+        if failure and words[0] != "upgrade":
+            return web.json_response([1, "", failure])
         if words[:2] == ["get", "values"]:
             return web.json_response([0, json.dumps(self.values), ""])
         if words[0] == "uninstall":
             self.pods.clear()
         for values in asked["values"]:
             self.set(values)
-        return web.json_response([0, "", ""])
+        return web.json_response([int(bool(failure)), "", failure])
 
     def set(self, values: dict[str, Any]) -> None:
         before = deepcopy(self.values)
@@ -310,6 +312,29 @@ class FakeCluster:
             if status["name"] == container:
                 status["state"] = {"terminated": {"exitCode": code, "reason": reason if code else "Completed"}}
 
+    def evicted(self, component: str) -> None:
+        message = "The node was low on resource: memory."
+        self.named(component)["status"].update({"phase": "Failed", "reason": "Evicted", "message": message})
+
+    def disrupted(self, component: str) -> None:
+        message = "Eviction API: evicting"
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "EvictionByEvictionAPI",
+            "message": message,
+        }
+        self.named(component)["status"]["conditions"].append(condition)
+
+    def replaced(self, component: str) -> None:
+        pod = self.named(component)
+        pod["metadata"]["uid"] += "-another"
+
+    def waits(self, component: str, container: str, reason: str) -> None:
+        for status in self.named(component)["status"]["containerStatuses"]:
+            if status["name"] == container:
+                status["state"] = {"waiting": {"reason": reason}}
+
     def restarted(self, component: str, container: str, code: int, reason: str = "Error") -> None:
         for status in self.named(component)["status"]["containerStatuses"]:
             if status["name"] == container:
@@ -380,3 +405,18 @@ async def cut(request: web.Request) -> web.StreamResponse | None:
     """The connection is reset before an answer."""
     request.transport.abort()
     return web.Response()
+
+
+def truncated(content: bytes) -> Fault:
+    """A stream that says that all went well, and has lost a part of the output; the hash is of all of it."""
+
+    async def answer(request: web.Request) -> web.StreamResponse | None:
+        socket = web.WebSocketResponse(protocols=["v4.channel.k8s.io"])
+        await socket.prepare(request)
+        await socket.send_bytes(b"\1" + content)
+        await socket.send_bytes(b"\2" + json.dumps({"sha256": "of all"}).encode())
+        await socket.send_bytes(b"\3" + json.dumps({"status": "Success"}).encode())
+        await socket.close()
+        return socket
+
+    return answer

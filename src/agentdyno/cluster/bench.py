@@ -78,13 +78,14 @@ def measure(
     try:
         pods = roll_in(release, kube, asked, state)
         key = bytes.fromhex(kube.secret(_secret(asked, place), "proof-key").decode("ascii"))
+        manifest = prepare_manifest(kube, pods, asked, state)
         interruption.check()
-        folder = RunFolder.create(asked.options.out, asked.variant.name)
-        manifest = prepare_manifest(kube, pods, asked, state, folder.run_id)
     except Interrupted as error:
         raise KeyboardInterrupt from error
     except ApiLost as error:
         raise UserError(f"{error} Nothing was measured.") from error
+    folder = RunFolder.create(asked.options.out, asked.variant.name)
+    manifest.run_id = folder.run_id
     run = ClusterRun(folder, manifest, state, release, kube, interruption)
     summary, code = run.run(FirstRequest.of(asked.options), key)
     return folder, summary, code

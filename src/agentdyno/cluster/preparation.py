@@ -72,13 +72,13 @@ def beside_host(kube: Kube, pods: Sequence[Pod], state: State) -> Container:
     return container(kube, pods, "sut", "sampler" if state.sampled else "host")
 
 
-def prepare_manifest(kube: Kube, pods: Sequence[Pod], asked: Asked, state: State, run_id: str) -> Manifest:
-    """What is known before the load. Raises KubeError, ApiLost."""
+def prepare_manifest(kube: Kube, pods: Sequence[Pod], asked: Asked, state: State) -> Manifest:
+    """What is known before the load, of a run that has no folder yet. Raises KubeError, ApiLost."""
     built = _facts(container(kube, pods, "sut", "host"))
     beside = beside_host(kube, pods, state)
     rig = _facts(beside) if state.sampled else built
     machine = msgspec.json.decode(beside.python(_MACHINE), type=Machine)
-    manifest = manifest_of(asked.options, asked.variant, built, rig, machine, run_id)
+    manifest = manifest_of(asked.options, asked.variant, built, rig, machine, run_id="")
     manifest.backend = asked.backend
     manifest.cluster = {"run": state.run, **cluster_facts(kube, pods, asked.release_values)}
     own = lock_sha256(adapter_environment(asked.adapter.path))
