@@ -24,7 +24,8 @@ def add(app: typer.Typer, with_bench_options: WithBenchOptions) -> None:
         help="The same run on Kubernetes, by the chart in k8s/chart; needs a kubeconfig and helm.",
     )
     _add_release(cluster)
-    _add_runs(cluster, with_bench_options)
+    _add_bench(cluster, with_bench_options)
+    _add_compare(cluster, with_bench_options)
     app.add_typer(cluster)
 
     @app.command(
@@ -71,7 +72,7 @@ def _add_release(cluster: typer.Typer) -> None:
         return uninstall(Place(release, namespace, context))
 
 
-def _add_runs(cluster: typer.Typer, with_bench_options: WithBenchOptions) -> None:
+def _add_bench(cluster: typer.Typer, with_bench_options: WithBenchOptions) -> None:
     def bench_there(
         name: Annotated[str, typer.Argument(help="A framework, as `list` shows it.")],
         release: Release = _RELEASE,
@@ -91,4 +92,43 @@ def _add_runs(cluster: typer.Typer, with_bench_options: WithBenchOptions) -> Non
 
     cluster.command("bench", epilog="Example:\n\n- `agentdyno cluster bench langchain --rate 200 --profile standard`")(
         with_bench_options(bench_there)
+    )
+
+
+def _add_compare(cluster: typer.Typer, with_bench_options: WithBenchOptions) -> None:
+    def compare_there(
+        names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Default: all.")] = None,
+        rounds: Annotated[str | None, typer.Option(help="How often each is measured. Default 5.")] = None,
+        time: Annotated[str | None, typer.Option(help="A budget such as 30m, instead.")] = None,
+        steady_rate: Annotated[str | None, typer.Option(help="The rate that all hold. Default: found.")] = None,
+        null: Annotated[str, typer.Option(help="off: without the control a second time.")] = "on",
+        heap: Annotated[str, typer.Option(help="Only off: heap profiles are local.")] = "off",
+        curves: Annotated[str, typer.Option(help="Only off: capacity searches are local.")] = "off",
+        resume: Annotated[Path | None, typer.Option(help="A campaign's folder, to measure what is left.")] = None,
+        release: Release = _RELEASE,
+        namespace: Namespace = _NAMESPACE,
+        context: Context = None,
+        **words: str | None,
+    ) -> int:
+        """Measure frameworks side by side on the cluster; see `compare`, whose report it makes."""
+        from agentdyno.cluster.compare import compare
+        from agentdyno.cluster.release import Place
+        from agentdyno.rig.compare import CampaignWords
+        from agentdyno.rig.options import Words
+
+        campaign = CampaignWords(
+            names=names or [],
+            rounds=rounds,
+            time=time,
+            steady_rate=steady_rate,
+            null=null,
+            heap=heap,
+            curves=curves,
+            resume=resume,
+            bench=Words(framework="", **words),
+        )
+        return compare(campaign, Place(release, namespace, context))
+
+    cluster.command("compare", epilog="Example:\n\n- `agentdyno cluster compare bare langchain --rounds 3`")(
+        with_bench_options(compare_there)
     )

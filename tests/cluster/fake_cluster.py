@@ -75,6 +75,7 @@ class FakeCluster:
         self.helm_fails: dict[str, str] = {}
         self.faults: list[tuple[str, Fault]] = []
         self.down = False
+        self.rolled_in: list[str] = []
         self.looks = 2
         self.on_list: Callable[[FakeCluster], None] = lambda _: None
         self.cgroup = Cgroup(cpu_limit_cores=2.5, periods=1000, throttled_periods=0, oom_kills=0)
@@ -249,6 +250,7 @@ class FakeCluster:
         self._pod("backend", ["mock"], "node-2")
         self._pod("recorder", ["recorder"], "node-3")
         adapter = self.values["adapter"]
+        self.rolled_in.append(self.values["framework"])
         lock = self.lock or lock_sha256(adapter_environment(ROOT / "adapters" / adapter))
         stamp = {"format": 1, "lock_sha256": lock, "python": "3.12.12", "base": "", "place": ""}
         (self.folder / "stamp.json").write_text(

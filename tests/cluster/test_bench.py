@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 
 from agentdyno.cluster.bench import bench
@@ -83,6 +84,23 @@ def test_what_is_measured_on_the_hosts_clock_is_laid_beside_the_load_without_com
     assert abs(manifest.t0_monotonic_ns - true_t0_ns) <= (THERE_NS + BACK_NS) / 2
     assert manifest.cluster is not None
     assert [one["width_ns"] for one in manifest.cluster["t0"]["workers"]] == [THERE_NS + BACK_NS] * 2
+
+
+def test_each_call_is_served_within_it_on_the_hosts_clock(cluster: FakeCluster, tmp_path: Path) -> None:
+    bench(words(tmp_path / "runs"), PLACE)
+    spans = pq.read_table(only(tmp_path / "runs") / "spans.parquet").to_pylist()
+    by_id = {(span["service"], span["span_id"]): span for span in spans}
+    served = [span for span in spans if span["kind"] == "served"]
+    assert len(served) == 100 * 4
+    for span in served:
+        call = by_id["host", span["parent_span_id"]]
+        assert call["start_monotonic_ns"] < span["start_monotonic_ns"] < span["end_monotonic_ns"]
+        assert span["end_monotonic_ns"] < call["end_monotonic_ns"]
+    roots = [span for span in spans if span["kind"] == "request"]
+    for root in roots:
+        client = by_id["generator", root["parent_span_id"]]
+        assert client["start_monotonic_ns"] <= root["start_monotonic_ns"]
+        assert root["end_monotonic_ns"] <= client["end_monotonic_ns"]
 
 
 def test_without_traces_the_pods_clocks_are_looked_at(cluster: FakeCluster, tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from rich.console import Console
@@ -13,7 +15,8 @@ from agentdyno.cluster.kube import ApiLost, Kube
 from agentdyno.cluster.preparation import prepare_manifest, roll_in
 from agentdyno.cluster.release import Place, Release
 from agentdyno.cluster.run import STATE_FILE, ClusterRun
-from agentdyno.cluster.settings import LOAD_OFF, Asked, State, new_run_id, read_words, state_of
+from agentdyno.cluster.settings import Asked, State, new_run_id, read_words, state_of
+from agentdyno.contract.adapter import AdapterFolder, Variant
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import ExitCode
 from agentdyno.contract.summary import Summary
@@ -23,7 +26,7 @@ from agentdyno.report.terminal import print_summary
 from agentdyno.rig.building import say
 from agentdyno.rig.frameworks import resolve
 from agentdyno.rig.interruption import Interrupted, Interruption
-from agentdyno.rig.options import Words
+from agentdyno.rig.options import BenchOptions, Words
 from agentdyno.rig.servers import FirstRequest
 
 INSTALL_S = 1800.0  # an example with vLLM downloads a model
@@ -50,45 +53,68 @@ def bench(words: Words, place: Place) -> ExitCode:
     kube, release = Kube.connect(place.namespace, place.context), Release(place)
     asked = ask(words, release)
     with Interruption() as interruption:
-        folder, summary, code = measure(asked, place, kube, release, interruption)
+        prepared = prepare(asked, place, kube, release, interruption)
+        folder = RunFolder.create(asked.options.out, asked.variant.name)
+        summary, code = prepared.measure(folder, interruption)
     return _show(folder, summary, code)
 
 
 def ask(words: Words, release: Release) -> Asked:
     """What is asked of a release. Raises OptionError, AdapterError, HelmError."""
     adapter, variant = resolve(words.framework)
-    if variant.command is not None:
-        raise UserError(
-            f"{variant.name} is a program of its own, for which the chart has no image: measure it locally."
-        )
     values = release.values()
+    return asked_of(read_words(words, values), adapter, variant, values)
+
+
+def asked_of(options: BenchOptions, adapter: AdapterFolder, variant: Variant, values: dict[str, Any]) -> Asked:
+    """The same with options that are read already. Raises UserError for a framework that the chart has no image of."""
+    if variant.command is not None:
+        raise UserError(f"{variant.name} is a program of its own, for which the chart has no image: measure it here.")
     backend = values["backend"]
     kind = {"url": "openai"}.get(backend["kind"], backend["kind"])
-    address = backend["url"]["address"] or None if kind == "openai" else None
-    about: dict[str, str | int | float | None] = {"kind": kind, "model": backend["model"], "url": address}
-    return Asked(read_words(words, values), adapter, variant, about, values)
+    address = backend["url"]["address"] if kind == "openai" else None
+    about: dict[str, str | int | float | None] = {"kind": kind, "model": backend["model"], "url": address or None}
+    return Asked(options, adapter, variant, about, values)
 
 
-def measure(
-    asked: Asked, place: Place, kube: Kube, release: Release, interruption: Interruption
-) -> tuple[RunFolder, Summary, ExitCode]:
-    """Roll the framework in and run. Raises UserError, KeyboardInterrupt for what came before anything was measured."""
-    _refuse_another(asked)
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A framework that is rolled in and ready."""
+
+    asked: Asked
+    state: State
+    manifest: Manifest
+    key: bytes
+    release: Release
+    kube: Kube
+
+    def measure(self, folder: RunFolder, interruption: Interruption) -> tuple[Summary, ExitCode]:
+        """Put the load on and bring the records into the folder."""
+        self.manifest.run_id = folder.run_id
+        run = ClusterRun(folder, self.manifest, self.state, self.release, self.kube, interruption)
+        return run.run(FirstRequest.of(self.asked.options), self.key)
+
+
+def prepare(asked: Asked, place: Place, kube: Kube, release: Release, interruption: Interruption) -> Prepared:
+    """Roll the framework in. Raises UserError, KeyboardInterrupt for what came before anything was measured."""
+    values = asked.release_values
+    if values["load"]["enabled"]:  # two runs would share one host
+        raise UserError(
+            f"The release is in the middle of run {values['run']['id']}, or its records have not been fetched: "
+            "agentdyno fetch RUN. To drop them: helm upgrade ... --reuse-values --set load.enabled=false"
+        )
     state = state_of(asked, place, new_run_id())
+    secret = values["proof"]["existingSecret"] or place.name("proof")
     try:
         pods = roll_in(release, kube, asked, state)
-        key = bytes.fromhex(kube.secret(_secret(asked, place), "proof-key").decode("ascii"))
+        key = bytes.fromhex(kube.secret(str(secret), "proof-key").decode("ascii"))
         manifest = prepare_manifest(kube, pods, asked, state)
         interruption.check()
     except Interrupted as error:
         raise KeyboardInterrupt from error
     except ApiLost as error:
         raise UserError(f"{error} Nothing was measured.") from error
-    folder = RunFolder.create(asked.options.out, asked.variant.name)
-    manifest.run_id = folder.run_id
-    run = ClusterRun(folder, manifest, state, release, kube, interruption)
-    summary, code = run.run(FirstRequest.of(asked.options), key)
-    return folder, summary, code
+    return Prepared(asked, state, manifest, key, release, kube)
 
 
 def fetch(name: str, runs: Path) -> ExitCode:
@@ -117,24 +143,6 @@ def _folder(name: str, runs: Path) -> Path:
         there = f"there are {', '.join(path.name for path in found)}" if found else "there is none"
         raise UserError(f"No single run in {runs} whose name begins with {name!r}: {there}.")
     return found[0]
-
-
-def _refuse_another(asked: Asked) -> None:
-    """Two runs would share one host."""
-    values = asked.release_values
-    if values["load"]["enabled"]:
-        raise UserError(
-            f"The release is in the middle of run {values['run']['id']}, or its records have not been fetched: "
-            f"agentdyno fetch RUN. To drop them: helm upgrade ... --reuse-values --set load.enabled={_off()}"
-        )
-
-
-def _off() -> str:
-    return str(LOAD_OFF["load"]["enabled"]).lower()
-
-
-def _secret(asked: Asked, place: Place) -> str:
-    return str(asked.release_values["proof"]["existingSecret"] or place.name("proof"))
 
 
 def _show(folder: RunFolder, summary: Summary, code: ExitCode) -> ExitCode:

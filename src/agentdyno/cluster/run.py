@@ -129,7 +129,8 @@ class ClusterRun:
         self._save()
         say(f"{self._manifest.framework.name}: first answer verified; {self._state.workers} load workers are started")
         with self._timed("load"):
-            self._release.change(LOAD_ON)
+            with self._interruption.held():  # helm, cut off in its middle, leaves a release that it refuses to change
+                self._release.change(LOAD_ON)
             self._follow()
             self._state.drained_ns = beside.mark().there_ns
 

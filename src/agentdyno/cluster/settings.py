@@ -69,31 +69,29 @@ def read_words(words: Words, values: dict[str, Any]) -> BenchOptions:
 
     Without WORKERS there are as many as the rate needs by the measured cost of a request: `load.ratePerWorker`.
     """
-    for table, why in (
-        (_AT_INSTALL, "is chosen at install (backend.* of the chart)"),
-        (_LOCAL_ONLY, "is for runs on one machine"),
-    ):
+    refuse(words, values)
+    workers = words.workers or str(workers_for(words, values))
+    return replace(read(replace(words, workers=workers), environ={}), model=values["backend"]["model"])
+
+
+def refuse(words: Words, values: dict[str, Any]) -> None:
+    """Raises OptionError for an option that would be passed over there."""
+    at_install = "is chosen at install (backend.* of the chart)"
+    for table, why in ((_AT_INSTALL, at_install), (_LOCAL_ONLY, "is for runs on one machine")):
         for field, name in table.items():
             if getattr(words, field) not in (None, "off", "0"):
                 raise OptionError(f"{name} {why}; with TARGET=k8s leave it out.")
-    backend = values["backend"]
-    if backend["kind"] != "mock":
-        named = [
-            n
-            for n, t in {"TTFT": words.ttft, "TPS": words.tps, "TOKENS": words.tokens, "SEATS": words.seats}.items()
-            if t
-        ]
-        if named:
-            raise OptionError(f"{', '.join(named)} shape the mock LLM; the release's backend is {backend['kind']}.")
-    if words.workers is None:
-        words = replace(words, workers=str(_workers(words, float(values["load"]["ratePerWorker"]))))
-    return replace(read(words, environ={}), model=backend["model"])
+    shaping = {"TTFT": words.ttft, "TPS": words.tps, "TOKENS": words.tokens, "SEATS": words.seats}
+    given = [name for name, text in shaping.items() if text is not None]
+    if values["backend"]["kind"] != "mock" and given:
+        raise OptionError(f"{', '.join(given)} shape the mock LLM; the release has {values['backend']['kind']}.")
 
 
-def _workers(words: Words, rate_per_worker_rps: float) -> int:
+def workers_for(words: Words, values: dict[str, Any]) -> int:
+    """Load workers that a rate needs, each given what it does with a third of a core."""
     text = words.rate if words.rate is not None else PROFILES.get(words.profile or "", PROFILES["default"]).rate
     try:
-        return max(1, ceil(parse_rate_rps(text) / rate_per_worker_rps))
+        return max(1, ceil(parse_rate_rps(text) / float(values["load"]["ratePerWorker"])))
     except ValueError:  # `read` says what is wrong with it
         return 1
 
