@@ -80,6 +80,7 @@ class FakeCluster:
         self.on_list: Callable[[FakeCluster], None] = lambda _: None
         self.cgroup = Cgroup(cpu_limit_cores=2.5, periods=1000, throttled_periods=0, oom_kills=0)
         self.lock = ""
+        self.sources = ROOT / "src" / "agentdyno"
         self.t0_ns = 0
         self.worker_exit = {0: 0}
         self.left_out: set[int] = set()
@@ -188,6 +189,7 @@ class FakeCluster:
 
     def _here(self, word: str, pod: str, container: str) -> str:
         word = word.replace("/records", str(self.records(pod)), 1) if word.startswith("/records") else word
+        word = word.replace("/opt/agentdyno/src/agentdyno", str(self.sources))
         word = word.replace(STAMP, str(self.folder / "stamp.json"))
         for port in (8000, 8001, 4318):
             word = word.replace(f"http://127.0.0.1:{port}", f"{self.url}/fake/{pod}")

@@ -35,7 +35,7 @@ class Clocks:
 
 
 def write_load(folder: Path, plan: LoadPlan, worker: int, t0_ns: int) -> None:
-    """A worker's records; every answer is right and takes SERVICE_NS. t0_ns: on its own clock."""
+    """A worker's records; every answer is right. t0_ns: on its own clock."""
     folder.mkdir(parents=True, exist_ok=True)
     records = [request_record(plan, worker, arrival) for arrival in Schedule(plan).share(worker)]
     (folder / f"requests-{worker}.jsonl").write_bytes(b"".join(msgspec.json.encode(r) + b"\n" for r in records))
@@ -50,6 +50,7 @@ def write_load(folder: Path, plan: LoadPlan, worker: int, t0_ns: int) -> None:
 def request_record(plan: LoadPlan, worker: int, arrival) -> RequestRecord:
     trace_id, span_id = trace_ids(plan.seed, arrival.stage, arrival.stage_index)
     sent = arrival.intended_ns + MS // 10
+    slower_ns = arrival.index * MS  # one after the other, so that each percentile names a request
     return RequestRecord(
         index=arrival.index,
         stage=arrival.stage.value,
@@ -57,7 +58,7 @@ def request_record(plan: LoadPlan, worker: int, arrival) -> RequestRecord:
         worker=worker,
         intended_ns=arrival.intended_ns,
         sent_ns=sent,
-        done_ns=sent + SERVICE_NS,
+        done_ns=sent + SERVICE_NS + slower_ns,
         outcome=Outcome.OK,
         status=200,
         trace_id=trace_id,
@@ -90,7 +91,7 @@ def write_spans(folder: Path, plan: LoadPlan, t0_ns: int, clocks: Clocks) -> Non
 
 def _traced(plan: LoadPlan, arrival, sent: int, clocks: Clocks) -> tuple[RequestEvents, list[ServedCall]]:
     trace, parent = trace_ids(plan.seed, arrival.stage, arrival.stage_index)
-    begin, end = sent + THERE_NS, sent + SERVICE_NS - BACK_NS
+    begin, end = sent + THERE_NS, sent + SERVICE_NS + arrival.index * MS - BACK_NS
     base = 1000 * (arrival.index + 1)
     at = [begin + MS * (1 + 2 * i) for i in range(4)]
     calls = [

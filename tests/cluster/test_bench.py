@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ from agentdyno.contract.run import ExitCode
 from agentdyno.contract.summary import Summary
 from agentdyno.record.checksums import CHECKSUMS_FILE
 from agentdyno.record.manifest import Manifest
+from agentdyno.rig.environments import ROOT
 from agentdyno.rig.options import Words
 from tests.cluster.fake_cluster import NAMESPACE, RELEASE, FakeCluster
 from tests.cluster.fake_load import BACK_NS, CPU_PER_REQUEST_S, THERE_NS, S
@@ -62,8 +64,6 @@ def test_a_run_leaves_what_a_local_one_leaves(
     }
     assert summary.load is not None
     assert (summary.load.arrivals, summary.load.ok, summary.generator.workers) == (60, 60, 2)
-    assert summary.latency_ms is not None
-    assert summary.latency_ms.service.p50 == pytest.approx(10.0)
     assert summary.spans.expected == summary.spans.received == 60 * 12
     assert (summary.gc.collections, summary.memory_mb.rss_idle) == (1, 60.0)
     assert {path.name for path in (folder / "logs").iterdir()} == {
@@ -84,6 +84,16 @@ def test_what_is_measured_on_the_hosts_clock_is_laid_beside_the_load_without_com
     assert abs(manifest.t0_monotonic_ns - true_t0_ns) <= (THERE_NS + BACK_NS) / 2
     assert manifest.cluster is not None
     assert [one["width_ns"] for one in manifest.cluster["t0"]["workers"]] == [THERE_NS + BACK_NS] * 2
+
+
+def test_percentiles_are_those_of_all_workers_samples_together(cluster: FakeCluster, tmp_path: Path) -> None:
+    bench(words(tmp_path / "runs", rate="100", workers="3"), PLACE)
+    service = summary_of(tmp_path / "runs").latency_ms.service
+    # Request i takes 10 + i ms; measured are 100 to 399, a third of them by each worker.
+    pooled = [10.0 + index for index in range(100, 400)]
+    assert (service.n, service.mean, service.max) == (300, pytest.approx(sum(pooled) / 300), 409.0)
+    for name, quantile in (("p50", 0.5), ("p90", 0.9), ("p95", 0.95)):
+        assert getattr(service, name) == pytest.approx(pooled[round(quantile * 300) - 1]), name
 
 
 def test_each_call_is_served_within_it_on_the_hosts_clock(cluster: FakeCluster, tmp_path: Path) -> None:
@@ -142,6 +152,15 @@ def test_an_image_of_another_lock_makes_the_run_invalid(cluster: FakeCluster, tm
     cluster.lock = "0" * 64
     assert bench(words(tmp_path / "runs"), PLACE) is ExitCode.INVALID_RUN
     assert reasons(tmp_path / "runs") == {"environment_differs"}
+
+
+def test_images_of_other_sources_make_the_run_invalid(cluster: FakeCluster, tmp_path: Path) -> None:
+    cluster.sources = tmp_path / "sources"
+    shutil.copytree(ROOT / "src" / "agentdyno", cluster.sources)
+    (cluster.sources / "host" / "app.py").write_text("another\n")
+    assert bench(words(tmp_path / "runs"), PLACE) is ExitCode.INVALID_RUN
+    assert reasons(tmp_path / "runs") == {"environment_differs"}
+    assert "host/app.py" in summary_of(tmp_path / "runs").verdict.reasons[0].message
 
 
 def test_a_host_at_its_cpu_limit_is_noted(cluster: FakeCluster, tmp_path: Path) -> None:

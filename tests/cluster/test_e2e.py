@@ -1,4 +1,4 @@
-"""The same on a real cluster: `make cluster-e2e`, with the kubeconfig's current context (or $CONTEXT), in a release of its own.
+"""The same on a real cluster: `make cluster-e2e`, with the kubeconfig's context (or $CONTEXT), in its own release.
 
 The cluster must have the images (`make images`, for kind then `kind load`). VALUES names a values file; by default that
 of kind, whose limits are a laptop's.

@@ -150,7 +150,7 @@ def test_ctrl_c_keeps_what_there_is_and_leaves_nothing_behind(cluster: FakeClust
     out = tmp_path / "runs"
     assert bench(words(out), PLACE) is ExitCode.INTERRUPTED
     assert manifest_of(out).status is Status.INTERRUPTED
-    assert reasons(out) >= {"interrupted"}
+    assert reasons(out) == {"interrupted"}
     assert summary_of(out).load.ok == 60
     assert [name for name in cluster.pods if "load" in name] == []
     assert any("sut" in name for name in cluster.pods)  # the release was there before, and stays
@@ -203,3 +203,19 @@ def test_without_helm_there_is_a_sentence(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(HelmError, match="There is no helm on the PATH"):
         bench(words(tmp_path / "runs"), PLACE)
+
+
+def test_what_is_gone_cannot_be_fetched_and_another_run_is_left_alone(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kube, "PATIENCE_S", 0.5)
+    in_the_load(cluster, lambda: setattr(cluster, "down", True))
+    out = tmp_path / "runs"
+    bench(words(out), PLACE)
+    cluster.down = False
+    cluster.on_list = lambda _: None
+    cluster.set({"run": {"id": "another"}})
+    with pytest.raises(UserError, match="are gone from the namespace bench"):
+        fetch(str(only(out)), out)
+    assert cluster.values["load"]["enabled"] is True
+    assert (only(out) / "raw" / STATE_FILE).exists()

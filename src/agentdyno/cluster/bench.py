@@ -18,6 +18,7 @@ from agentdyno.cluster.run import STATE_FILE, ClusterRun
 from agentdyno.cluster.settings import Asked, State, new_run_id, read_words, state_of
 from agentdyno.contract.adapter import AdapterFolder, Variant
 from agentdyno.contract.errors import UserError
+from agentdyno.contract.proof import KEY_VARIABLE, ProofError, key_from_environment
 from agentdyno.contract.run import ExitCode
 from agentdyno.contract.summary import Summary
 from agentdyno.record.folder import RunFolder
@@ -107,11 +108,13 @@ def prepare(asked: Asked, place: Place, kube: Kube, release: Release, interrupti
     secret = values["proof"]["existingSecret"] or place.name("proof")
     try:
         pods = roll_in(release, kube, asked, state)
-        key = bytes.fromhex(kube.secret(str(secret), "proof-key").decode("ascii"))
+        key = key_from_environment({KEY_VARIABLE: kube.secret(str(secret), "proof-key").decode("ascii", "replace")})
         manifest = prepare_manifest(kube, pods, asked, state)
         interruption.check()
     except Interrupted as error:
         raise KeyboardInterrupt from error
+    except ProofError as error:
+        raise UserError(f"The Secret {secret} holds no proof key. {error}") from error
     except ApiLost as error:
         raise UserError(f"{error} Nothing was measured.") from error
     return Prepared(asked, state, manifest, key, release, kube)

@@ -16,6 +16,7 @@ from agentdyno.cluster.preparation import beside_host, container
 from agentdyno.cluster.programs import Container
 from agentdyno.cluster.settings import State
 from agentdyno.cluster.watch import LOCUST, MASTER, WORKER, load_pods
+from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import BackendStats, Finding, Reason, WorkerEnd
 from agentdyno.record.cgroup import grown
 from agentdyno.record.folder import RunFolder
@@ -77,7 +78,12 @@ class Collection:
         return earliest(found)
 
     def _by_marks(self, ends: Sequence[WorkerEnd]) -> list[Between | None]:
-        host = beside_host(self._kube, self._pods, self._state).mark()
+        """None of any where a pod has gone: what needs t0 is then not known, and all else is."""
+        try:
+            host = beside_host(self._kube, self._pods, self._state).mark()
+        except UserError as error:
+            say(f"The host's clock can no longer be looked at: {error}")
+            return [None] * len(ends)
         workers = dict(enumerate(self._workers()))
         return [by_marks(end, workers[end.worker].mark(), host) if end.worker in workers else None for end in ends]
 

@@ -172,7 +172,7 @@ class Kube:
         return body
 
     def _persist(self, what: str, ask: Callable[[], _Answer]) -> _Answer:
-        deadline, pause_s = time.monotonic() + self._patience_s, _FIRST_PAUSE_S
+        deadline, pause_s = 0.0, _FIRST_PAUSE_S
         while True:
             try:
                 return ask()
@@ -181,6 +181,7 @@ class Kube:
                 said = f"status {status}" if (status := _status(error)) else _short(error.reason)
             except (urllib3.exceptions.HTTPError, websocket.WebSocketException, OSError, _Broken) as error:
                 said = _short(error)
+            deadline = deadline or time.monotonic() + self._patience_s  # from the first failure, however late it came
             if time.monotonic() + pause_s > deadline:
                 raise ApiLost(f"The Kubernetes API did not answer for {self._patience_s:g} s ({what}: {said}).")
             time.sleep(pause_s)

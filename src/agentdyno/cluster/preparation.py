@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -17,10 +18,11 @@ from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import Finding, Reason
 from agentdyno.record.manifest import Machine, Manifest
 from agentdyno.rig.building import say
-from agentdyno.rig.environments import Facts, Stamp, adapter_environment, lock_sha256
+from agentdyno.rig.environments import ROOT, Facts, Stamp, adapter_environment, lock_sha256
 from agentdyno.rig.preparation import manifest_of
 
 _STAMP = "/opt/agentdyno/venv/agentdyno-stamp.json"
+_SOURCES = "/opt/agentdyno/src/agentdyno"
 _MACHINE = """
 import sys, msgspec
 from agentdyno.record.manifest import machine_facts
@@ -81,6 +83,14 @@ def prepare_manifest(kube: Kube, pods: Sequence[Pod], asked: Asked, state: State
     manifest = manifest_of(asked.options, asked.variant, built, rig, machine, run_id="")
     manifest.backend = asked.backend
     manifest.cluster = {"run": state.run, **cluster_facts(kube, pods, asked.release_values)}
+    wheres = [container(kube, pods, "sut", "host"), *([beside] if state.sampled else [])]
+    for where in wheres:
+        if changed := _changed(where):
+            text = (
+                f"The image of {where.name} was built from other sources than those here ({', '.join(changed[:3])}"
+                f"{', ...' if len(changed) > 3 else ''}). Build it again: make images"
+            )
+            manifest.findings.append(Finding(Reason.ENVIRONMENT_DIFFERS, text))
     own = lock_sha256(adapter_environment(asked.adapter.path))
     if built.lock_sha256 != own:
         text = (
@@ -135,6 +145,14 @@ def _facts(where: Container) -> Facts:
     """Of the environment that an image was built with, by its stamp."""
     stamp = msgspec.json.decode(where.read(_STAMP), type=Stamp)
     return Facts(stamp.python, stamp.lock_sha256, len(stamp.distributions), stamp.disk_mb, stamp.distributions)
+
+
+def _changed(where: Container) -> list[str]:
+    """Files of this program that are not in the image as they are here."""
+    here = ROOT / "src" / "agentdyno"
+    there = where.sources(_SOURCES)
+    own = {str(file.relative_to(here)): sha256(file.read_bytes()).hexdigest() for file in here.rglob("*.py")}
+    return sorted(name for name in own.keys() | there.keys() if own.get(name) != there.get(name))
 
 
 def _held_up(pods: Sequence[Pod]) -> str:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from agentdyno.analysis.figures import whole_looks
 from agentdyno.cluster.collect import Collection
-from agentdyno.cluster.kube import ApiLost, Kube
+from agentdyno.cluster.kube import ApiLost, Kube, NotThere
 from agentdyno.cluster.objects import Pod
 from agentdyno.cluster.preparation import beside_host, run_labels
 from agentdyno.cluster.programs import Container
@@ -24,7 +24,6 @@ from agentdyno.cluster.release import Release
 from agentdyno.cluster.settings import LOAD_OFF, LOAD_ON, State
 from agentdyno.cluster.watch import (
     LOCUST,
-    MASTER,
     disturbances,
     load_ended,
     load_pods,
@@ -87,7 +86,15 @@ class ClusterRun:
         return self._live(lambda: self._measure(first, key))
 
     def resume(self) -> tuple[Summary, ExitCode]:
-        """Go on with a run that another rig began, or this one before it was cut off."""
+        """Go on with a run that another rig began, or this one before it was cut off.
+
+        Raises KubeError when there is nothing left to go on with.
+        """
+        if not self._pods():
+            raise NotThere(
+                f"The pods of run {self._state.run} are gone from the namespace {self._state.namespace}, and its "
+                "records with them: a later run has taken their place, or they were kept as long as they could be."
+            )
         return self._live(self._follow)
 
     def _live(self, part: Callable[[], None]) -> tuple[Summary, ExitCode]:
@@ -198,10 +205,10 @@ class ClusterRun:
         """Stop what still runs of the load, fetch, and remove the load. False when the API was lost on the way."""
         try:
             pods = self._pods()
-            if stop:
-                pods = self._stopped(pods)
             for finding in self._befallen(pods):  # in the last moments too
                 self._note(finding.code, finding.message)
+            if stop:
+                pods = self._stopped(pods)
             collection = Collection(self._kube, self._state, pods, self._folder, self._manifest)
             fetched = not [step for step in collection.steps() if not end.attempt(step)]
             end.attempt(self._moments)
@@ -209,7 +216,7 @@ class ClusterRun:
             if not (fetched and kept) and not self._interruption.asked:
                 sys.stderr.write(f"Not all of it could be fetched. {AGAIN}\n")
                 return False
-            end.attempt(lambda: self._release.change(LOAD_OFF))
+            end.attempt(self._remove_load)
             return kept
         except ApiLost as error:
             self._lost(error)
@@ -217,16 +224,21 @@ class ClusterRun:
             self._note(Reason.RIG_FAILED, str(error))
         return False
 
+    def _remove_load(self) -> None:
+        """Its Jobs and pods; not those of another run, which the release may be in the middle of by now."""
+        if self._release.values()["run"]["id"] == self._state.run:
+            self._release.change(LOAD_OFF)
+
     def _stopped(self, pods: list[Pod]) -> list[Pod]:
-        """SIGTERM to the master, which ends its workers; these write what they have. Then a look at them all."""
+        """SIGTERM to master and workers, which write what they have. Then a look at them all."""
         deadline = time.monotonic() + _STOP_S
         for pod in load_pods(pods):
             status = pod.container(LOCUST)
-            if pod.component == MASTER and status is not None and status.state.running is not None:
+            if status is not None and status.state.running is not None:
                 try:
                     Container(self._kube, pod.name, LOCUST).end()
-                except UserError as error:  # it has just ended: what is to come of it comes
-                    sys.stderr.write(f"The load's master could not be stopped: {error}\n")
+                except UserError as error:  # most often it has just ended, and what is to come of it comes
+                    say(f"{pod.name} could not be stopped: {error}")
         while time.monotonic() < deadline:
             pods = self._pods()
             if all(pod.ended(LOCUST) is not None or pod.status.phase == "Pending" for pod in load_pods(pods)):
