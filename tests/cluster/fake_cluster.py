@@ -69,6 +69,7 @@ class FakeCluster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.clocks = Clocks()
+        self.given: dict[str, Any] = {"prometheus": {"enabled": False}}
         self.values = deepcopy(VALUES)
         self.pods: dict[str, dict[str, Any]] = {}
         self.helm_calls: list[list[str]] = []
@@ -227,15 +228,15 @@ class FakeCluster:
         if failure and words[0] != "upgrade":
             return web.json_response([1, "", failure])
         if words[:2] == ["get", "values"]:
-            return web.json_response([0, json.dumps(self.values), ""])
+            return web.json_response([0, json.dumps(self.values if "--all" in words else self.given), ""])
         if words[0] == "uninstall":
             self.pods.clear()
         for values in asked["values"]:
-            self.set(values)
+            self.set(values)  # with --reset-values: what is given is all that is given
         return web.json_response([int(bool(failure)), "", failure])
 
     def set(self, values: dict[str, Any]) -> None:
-        before = deepcopy(self.values)
+        before, self.given, self.values = self.values, deepcopy(values), deepcopy(VALUES)
         _merge(self.values, values)
         run, load = self.values["run"]["id"], self.values["load"]["enabled"]
         if run != before["run"]["id"]:
@@ -247,9 +248,14 @@ class FakeCluster:
                 del self.pods[name]
 
     def _roll_in(self) -> None:
-        self.pods.clear()
+        llm = self.values["backend"]["kind"]
+        kept = {name: pod for name, pod in self.pods.items() if pod["spec"]["containers"][0]["name"] == "vllm"}
+        self.pods = dict(kept)
         self._pod("sut", ["host", "sampler"], "node-1")
-        self._pod("backend", ["mock"], "node-2")
+        if not kept:
+            self._pod("backend", [llm], "node-2")
+        if llm == "vllm":
+            self.named("backend")["metadata"]["labels"].pop(RUN, None)
         self._pod("recorder", ["recorder"], "node-3")
         adapter = self.values["adapter"]
         self.rolled_in.append(self.values["framework"])

@@ -128,13 +128,36 @@ def test_two_upgrades_begin_a_run_and_one_ends_it(cluster: FakeCluster, tmp_path
     bench(words(tmp_path / "runs"), PLACE)
     changes = [call for call in cluster.helm_calls if call[0] == "upgrade"]
     assert len(changes) == 3
-    assert all("--reuse-values" in call and call[-2:] == ["--namespace", NAMESPACE] for call in changes)
+    assert all("--reset-values" in call and call[-2:] == ["--namespace", NAMESPACE] for call in changes)
     assert ["--wait" in call for call in changes] == [True, False, False]
     assert cluster.values["load"]["enabled"] is False
+    assert cluster.given["prometheus"] == {"enabled": False}  # as a person had it
     assert not [name for name in cluster.pods if "load" in name]
     run = cluster.values["run"]["id"]
     assert len(run) <= 22
     assert manifest_of(tmp_path / "runs").cluster["run"] == run
+
+
+def test_nothing_of_the_run_before_stays_in_the_values(cluster: FakeCluster, tmp_path: Path) -> None:
+    bench(words(tmp_path / "slow", tool_latency="order_status=20", seats="8"), PLACE)
+    assert cluster.given["run"]["timing"]["tool_latency_ms"] == {"order_status": "const:20"}
+    bench(words(tmp_path / "plain"), PLACE)
+    assert cluster.given["run"]["timing"]["tool_latency_ms"] == {}
+    assert "max_num_seqs" not in cluster.given["run"]["timing"]
+
+
+def test_a_vllm_is_watched_too(cluster: FakeCluster, tmp_path: Path) -> None:
+    cluster.given["backend"] = {"kind": "vllm", "model": "qwen"}
+    cluster.set(cluster.given)
+    out = tmp_path / "runs"
+    assert bench(words(out), PLACE) is ExitCode.VALID
+    assert manifest_of(out).backend == {"kind": "vllm", "model": "qwen", "url": None}
+    assert (only(out) / "logs" / "backend.log").read_text() == "log of vllm\n"
+    before = {name: pod["metadata"]["uid"] for name, pod in cluster.pods.items()}
+    cluster.on_list = lambda c: c.values["load"]["enabled"] and c.replaced("backend")
+    assert bench(words(tmp_path / "again"), PLACE) is ExitCode.INVALID_RUN
+    assert "pod_evicted" in reasons(tmp_path / "again")
+    assert any(name in before for name in cluster.pods)  # vLLM was not rolled
 
 
 def test_the_manifest_says_where_it_ran_and_names_no_machine(cluster: FakeCluster, tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ def test_what_is_gone_cannot_be_fetched_and_another_run_is_left_alone(
     bench(words(out), PLACE)
     cluster.down = False
     cluster.on_list = lambda _: None
-    cluster.set({"run": {"id": "another"}})
+    cluster.set({**cluster.given, "run": {**cluster.given["run"], "id": "another"}})
     with pytest.raises(UserError, match="are gone from the namespace bench"):
         fetch(str(only(out)), out)
     assert cluster.values["load"]["enabled"] is True

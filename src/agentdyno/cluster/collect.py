@@ -143,7 +143,8 @@ class Collection:
             time.sleep(SETTLE_PAUSE_S)
 
     def _logs(self) -> None:
-        servers = {"sut": ("host", "host"), "backend": ("mock", "backend"), "recorder": ("recorder", "recorder")}
+        llm = self._state.backend_kind  # what its container is called as well
+        servers = {"sut": ("host", "host"), "backend": (llm, "backend"), "recorder": ("recorder", "recorder")}
         wanted = [(pod, *servers[pod.component]) for pod in self._pods if pod.component in servers]
         workers = [pod for pod in load_pods(self._pods) if pod.component == WORKER]
         wanted += [(pod, LOCUST, "coordinator") for pod in self._pods if pod.component == MASTER]

@@ -31,8 +31,16 @@ sys.stdout.buffer.write(msgspec.json.encode(machine_facts()))
 
 
 def run_labels(state: State) -> dict[str, str]:
-    """Of every pod of a run."""
+    """Of every pod of a run but vLLM's, which keeps its model from one to the next."""
     return {INSTANCE: state.release, RUN: state.run}
+
+
+def run_pods(kube: Kube, state: State) -> list[Pod]:
+    """All that a run depends on, as they are now."""
+    pods = kube.pods(run_labels(state))
+    if state.backend_kind == "vllm":
+        pods += kube.pods({INSTANCE: state.release, COMPONENT: "backend"})
+    return pods
 
 
 def roll_in(release: Release, kube: Kube, asked: Asked, state: State) -> list[Pod]:
@@ -44,15 +52,13 @@ def roll_in(release: Release, kube: Kube, asked: Asked, state: State) -> list[Po
     try:
         release.change(run_values(asked, state.run), wait_s=state.ready_timeout_s)
     except HelmError as error:
-        held = _held_up(kube.pods(run_labels(state)))
+        held = _held_up(run_pods(kube, state))
         raise HelmError(f"{error}{held}") from error
     pods = [
-        pod
-        for pod in kube.pods(run_labels(state))
-        if pod.component in SERVERS and pod.metadata.deletion_timestamp is None
+        pod for pod in run_pods(kube, state) if pod.component in SERVERS and pod.metadata.deletion_timestamp is None
     ]
     ready = {pod.component for pod in pods if pod.ready}
-    wanted = {"sut", *(["recorder"] if state.recorded else []), *(["backend"] if state.backend_kind == "mock" else [])}
+    wanted = {"sut", *(["recorder"] if state.recorded else []), *(["backend"] if state.backend_kind != "url" else [])}
     if not wanted <= ready:
         raise UserError(f"Of run {state.run} {', '.join(sorted(wanted - ready))} did not become ready.{_held_up(pods)}")
     if sum(pod.component == "sut" for pod in pods) > 1:

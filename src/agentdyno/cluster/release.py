@@ -56,12 +56,17 @@ class Release:
         return found
 
     def change(self, values: dict[str, Any], wait_s: float | None = None) -> None:
-        """Set these values and leave the others. wait_s: until all is ready, at most so long. Raises HelmError."""
+        """Set these values and leave the others that it was given. wait_s: until all is ready, at most so long.
+
+        All its values go in anew: helm's own --reuse-values would lay the new maps over the old ones, and so keep a
+        tool's latency that the run before had. Raises HelmError.
+        """
         wait = () if wait_s is None else ("--wait", "--timeout", f"{wait_s:.0f}s")
+        given = json.loads(self._helm("get", "values", self.place.release, "-o", "json")) or {}
         with tempfile.TemporaryDirectory(prefix="agentdyno-") as folder:
             file = Path(folder) / "values.json"
-            file.write_text(json.dumps(values), encoding="utf-8")
-            self._helm("upgrade", self.place.release, str(self.chart), "--reuse-values", "-f", str(file), *wait)
+            file.write_text(json.dumps(_over(given, values)), encoding="utf-8")
+            self._helm("upgrade", self.place.release, str(self.chart), "--reset-values", "-f", str(file), *wait)
 
     def remove(self) -> None:
         """Uninstall it and wait until its objects are gone; nothing happens when there is none. Raises HelmError."""
@@ -91,3 +96,12 @@ class Release:
                 "Install it: make cluster-install"
             )
         raise HelmError(f"helm {words[0]} failed: {said[:800]}")
+
+
+def _over(given: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Those of a run over those that a person gave: section by section, and what a section holds as a whole."""
+    merged = dict(given)
+    for name, value in values.items():
+        old = given.get(name)
+        merged[name] = {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged

@@ -18,7 +18,7 @@ from agentdyno.analysis.figures import whole_looks
 from agentdyno.cluster.collect import Collection
 from agentdyno.cluster.kube import ApiLost, Kube, NotThere
 from agentdyno.cluster.objects import Pod
-from agentdyno.cluster.preparation import beside_host, run_labels
+from agentdyno.cluster.preparation import beside_host, run_labels, run_pods
 from agentdyno.cluster.programs import Container
 from agentdyno.cluster.release import Release
 from agentdyno.cluster.settings import LOAD_OFF, LOAD_ON, State
@@ -90,7 +90,7 @@ class ClusterRun:
 
         Raises KubeError when there is nothing left to go on with.
         """
-        if not self._pods():
+        if not self._kube.pods(run_labels(self._state)):
             raise NotThere(
                 f"The pods of run {self._state.run} are gone from the namespace {self._state.namespace}, and its "
                 "records with them: a later run has taken their place, or they were kept as long as they could be."
@@ -182,7 +182,7 @@ class ClusterRun:
         return disturbances(state.servers, pods) + lost_load(pods, state.load_seen, state.workers)
 
     def _pods(self) -> list[Pod]:
-        return self._kube.pods(run_labels(self._state))
+        return run_pods(self._kube, self._state)
 
     # the end
 

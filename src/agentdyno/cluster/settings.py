@@ -105,6 +105,7 @@ def run_values(asked: Asked, run: str) -> dict[str, Any]:
     """The chart's values that make this run, its load not yet begun."""
     options, plan = asked.options, asked.options.plan
     total_s = plan.warmup_s + plan.duration_s + plan.cooldown_s + plan.timeout_s
+    timing = msgspec.to_builtins(options.workload.timing)
     keep_s = ceil(total_s + options.ready_timeout_s + _KEEP_S)
     return {
         "framework": asked.variant.name,
@@ -116,7 +117,7 @@ def run_values(asked: Asked, run: str) -> dict[str, Any]:
             "seed": plan.seed,
             "admission": "off" if options.admission is None else options.admission,
             "traces": plan.trace_every > 0,
-            "timing": msgspec.to_builtins(options.workload.timing),
+            "timing": {name: value for name, value in timing.items() if value is not None},
         },
         "load": {
             "enabled": False,
