@@ -107,10 +107,10 @@ def prepare(asked: Asked, place: Place, kube: Kube, release: Release, interrupti
     state = state_of(asked, place, new_run_id())
     secret = values["proof"]["existingSecret"] or place.name("proof")
     try:
+        interruption.listen()
         pods = roll_in(release, kube, asked, state)
         key = key_from_environment({KEY_VARIABLE: kube.secret(str(secret), "proof-key").decode("ascii", "replace")})
         manifest = prepare_manifest(kube, pods, asked, state)
-        interruption.check()
     except Interrupted as error:
         raise KeyboardInterrupt from error
     except ProofError as error:

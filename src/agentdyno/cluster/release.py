@@ -80,22 +80,35 @@ class Release:
                 "There is no helm on the PATH. Install helm 3.14 or newer, or name the program with HELM=/path/to/helm."
             )
         where = ["--namespace", place.namespace, *(["--kube-context", place.context] if place.context else [])]
-        try:
-            # A process group of its own: Ctrl-C is for the run, which ends what it has begun, and not for this step.
-            done = subprocess.run(
-                [program, *words, *where], capture_output=True, text=True, check=False, start_new_session=True
-            )
-        except OSError as error:
-            raise HelmError(f"{program} cannot be started: {error.strerror}.") from error
-        if done.returncode == 0:
-            return done.stdout
-        said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
+        code, out, err = _run([program, *words, *where])
+        if code == 0:
+            return out
+        said = " ".join(err.split()) or f"exit code {code}"
         if _NO_RELEASE in said:
             raise HelmError(
                 f"There is no release {place.release} in the namespace {place.namespace}. "
                 "Install it: make cluster-install"
             )
         raise HelmError(f"helm {words[0]} failed: {said[:800]}")
+
+
+def _run(command: Sequence[str]) -> tuple[int, str, str]:
+    """Exit code, stdout, stderr. An interruption ends helm by SIGTERM, on which it says in the release that it was cut
+    off; killed, it would leave one that it refuses to change ever after.
+    """
+    pipe = subprocess.PIPE
+    try:
+        # A process group of its own, so that Ctrl-C does not reach it in another way.
+        with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as helm:
+            try:
+                out, err = helm.communicate()
+            except BaseException:
+                helm.terminate()
+                helm.communicate()
+                raise
+    except OSError as error:
+        raise HelmError(f"{command[0]} cannot be started: {error.strerror}.") from error
+    return helm.returncode, out, err
 
 
 def _over(given: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
