@@ -10,12 +10,14 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
+from agentdyno.audit.command import audit
 from agentdyno.cluster.bench import bench
 from agentdyno.cluster.release import Place
 from agentdyno.contract.run import ExitCode
 from agentdyno.contract.summary import Summary
 from agentdyno.record.checksums import CHECKSUMS_FILE
 from agentdyno.record.manifest import Manifest
+from agentdyno.report.rebuild import rebuild
 from agentdyno.rig.environments import ROOT
 from agentdyno.rig.options import Words
 from tests.cluster.fake_cluster import NAMESPACE, RELEASE, FakeCluster
@@ -190,3 +192,14 @@ def test_a_host_at_its_cpu_limit_is_noted(cluster: FakeCluster, tmp_path: Path) 
     cluster.cgroup = msgspec.structs.replace(cluster.cgroup, throttled_periods=300)
     assert bench(words(tmp_path / "runs"), PLACE) is ExitCode.VALID
     assert "throttled" in notes(tmp_path / "runs")
+
+
+def test_such_a_run_is_audited_and_reported_as_any_other(
+    cluster: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench(words(tmp_path / "runs"), PLACE)
+    capsys.readouterr()
+    code = audit(only(tmp_path / "runs"))
+    assert code is ExitCode.VALID, capsys.readouterr().out
+    assert rebuild(str(only(tmp_path / "runs")), runs=tmp_path) is ExitCode.VALID
+    assert (only(tmp_path / "runs") / "report.html").stat().st_size > 10_000
