@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from collections.abc import Callable
@@ -219,3 +220,24 @@ def test_what_is_gone_cannot_be_fetched_and_another_run_is_left_alone(
         fetch(str(only(out)), out)
     assert cluster.values["load"]["enabled"] is True
     assert (only(out) / "raw" / STATE_FILE).exists()
+
+
+def test_a_full_disk_here_is_said_and_no_load_is_left(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    in_the_load(cluster, lambda: monkeypatch.setattr(run_module.ClusterRun, "_look", full))
+    assert bench(words(tmp_path / "runs"), PLACE) is ExitCode.INVALID_RUN
+    assert reasons(tmp_path / "runs") == {"disk_full"}
+    assert cluster.values["load"]["enabled"] is False
+
+
+def test_a_fault_of_our_own_is_shown_and_no_load_is_left(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module.ClusterRun, "_look", lambda *_: {}["nothing"])
+    with pytest.raises(KeyError):
+        bench(words(tmp_path / "runs"), PLACE)
+    assert cluster.values["load"]["enabled"] is False

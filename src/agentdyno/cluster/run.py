@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import msgspec
 import pyarrow.compute as pc
@@ -39,7 +39,7 @@ from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Manifest, Status
 from agentdyno.rig.building import say
 from agentdyno.rig.collect import export_clients, keep_records
-from agentdyno.rig.conclusion import Conclusion
+from agentdyno.rig.conclusion import Conclusion, cannot, disk_or_rig
 from agentdyno.rig.interruption import Interrupted, Interruption
 from agentdyno.rig.servers import FirstRequest, WrongAnswer
 
@@ -117,12 +117,19 @@ class ClusterRun:
             self._lost(error)
         except UserError as error:
             self._note(Reason.RIG_FAILED, str(error))
+        except OSError as error:
+            self._note(disk_or_rig(error), cannot("The rig could not go on", error))
+        except Exception:  # a fault of ours, to be seen as such; but no load is left behind
+            with suppress(UserError):
+                self._remove_load()
+            raise
         return self._conclude(status)
 
     # up to the end of the load
 
     def _measure(self, first: FirstRequest, key: bytes) -> None:
         self._save()
+        self._folder.reserve()
         self._folder.write_json("manifest.json", self._manifest)
         pods = self._pods()
         beside = beside_host(self._kube, pods, self._state)
@@ -189,6 +196,7 @@ class ClusterRun:
     def _conclude(self, status: Status) -> tuple[Summary, ExitCode]:
         manifest, end = self._manifest, Conclusion(self._folder, self._manifest, self._interruption)
         manifest.status = status
+        self._folder.release_reserve()
         whole = False
         if self._reachable:
             with self._timed("end"):
