@@ -165,6 +165,8 @@ class FakeCluster:
         pod, container = request.match_info["pod"], request.query["container"]
         if pod not in self.pods:
             return web.json_response({"status": "Failure", "code": 404}, status=404)
+        if self.pods[pod]["status"]["phase"] == "Failed":
+            return web.json_response({"message": "cannot exec into a container in a completed pod"}, status=400)
         socket = web.WebSocketResponse(protocols=["v4.channel.k8s.io"])
         await socket.prepare(request)
         command = [self._here(word, pod, container) for word in request.query.getall("command")]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 
 from agentdyno.cluster import kube
@@ -87,6 +88,14 @@ def test_a_lost_worker_is_seen_and_named(
     assert bench(words(tmp_path / "runs"), PLACE) is ExitCode.INVALID_RUN
     assert reason in reasons(tmp_path / "runs")
     assert says in messages(tmp_path / "runs")
+
+
+def test_nothing_is_taken_from_a_pod_that_took_anothers_place(cluster: FakeCluster, tmp_path: Path) -> None:
+    in_the_load(cluster, lambda: cluster.replaced("sut"))
+    bench(words(tmp_path / "runs"), PLACE)
+    assert pq.read_table(only(tmp_path / "runs") / "resources.parquet").num_rows == 0
+    assert not (only(tmp_path / "runs") / "gc.parquet").exists()
+    assert pq.read_table(only(tmp_path / "runs") / "requests.parquet").num_rows == 100
 
 
 def test_a_worker_that_is_never_there_is_missed(

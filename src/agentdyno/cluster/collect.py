@@ -15,7 +15,7 @@ from agentdyno.cluster.objects import Pod
 from agentdyno.cluster.preparation import beside_host, container
 from agentdyno.cluster.programs import Container
 from agentdyno.cluster.settings import State
-from agentdyno.cluster.watch import LOCUST, MASTER, WORKER, load_pods
+from agentdyno.cluster.watch import LOCUST, MASTER, SERVERS, WORKER, load_pods
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import BackendStats, Finding, Reason, WorkerEnd
 from agentdyno.record.cgroup import grown
@@ -35,12 +35,12 @@ _OTLP_PORT = 4318
 
 
 class Collection:
-    """Everything of one run. pods: as they are now."""
+    """Everything of one run. pods: as they are now; of them those that hold records of this run."""
 
     def __init__(self, kube: Kube, state: State, pods: Sequence[Pod], folder: RunFolder, manifest: Manifest) -> None:
         self._kube = kube
         self._state = state
-        self._pods = pods
+        self._pods = [pod for pod in pods if _holds_records(pod, state)]
         self._folder = folder
         self._manifest = manifest
 
@@ -174,6 +174,12 @@ class Collection:
                 f"The kernel killed {cgroup.oom_kills} processes of the host at its memory limit. Give it more memory."
             )
             self._manifest.findings.append(Finding(Reason.OOM_KILLED, text))
+
+
+def _holds_records(pod: Pod, state: State) -> bool:
+    """Not one that has ended or is going, nor one that took the place of a server of the run: its files are its own."""
+    own = pod.component not in SERVERS or pod.metadata.uid in {was.uid for was in state.servers}
+    return own and pod.status.phase not in ("Failed", "Succeeded") and pod.metadata.deletion_timestamp is None
 
 
 def _apart(found: Sequence[Between | None]) -> int | None:
