@@ -75,6 +75,7 @@ class FakeCluster:
         self.helm_calls: list[list[str]] = []
         self.helm_fails: dict[str, str] = {}
         self.faults: list[tuple[str, Fault]] = []
+        self.asked: set[tuple[str, str]] = set()
         self.down = False
         self.rolled_in: list[str] = []
         self.looks = 2
@@ -131,6 +132,11 @@ class FakeCluster:
 
     @web.middleware
     async def _fault(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        if request.path.startswith("/api/v1/"):
+            resource, *name = (
+                request.path.removeprefix(f"/api/v1/namespaces/{NAMESPACE}").removeprefix("/api/v1").split("/")[1:]
+            )
+            self.asked.add(("/".join([resource, *name[1:]]), "get" if name else "list"))
         if self.down and request.path.startswith("/api"):
             return web.json_response({"kind": "Status", "code": 503}, status=503)
         for number, (path, fault) in enumerate(self.faults):

@@ -11,16 +11,19 @@ import msgspec
 import pytest
 import yaml
 
-from agentdyno.cluster.bench import ask
+from agentdyno.cluster.bench import ask, bench
 from agentdyno.cluster.release import Place, Release
 from agentdyno.cluster.settings import LOAD_ON, new_run_id, run_values
 from agentdyno.contract.scenario import Workload
 from agentdyno.host.serve import _parser as host_parser
 from agentdyno.load.options import add_arguments, plan_of
 from agentdyno.rig.options import Words
+from tests.cluster.conftest import cluster
+from tests.cluster.fake_cluster import FakeCluster
 from tests.k8s.pods import pods
 from tests.k8s.programs import CHART, Programs
 
+__all__ = ["cluster"]
 PLACE = Place("dyno", "bench")
 
 
@@ -80,3 +83,23 @@ def test_the_places_names_are_the_charts(tools: Programs) -> None:
         o["metadata"]["name"] for o in tools.objects(release=place.release) if o["kind"] in ("Deployment", "Secret")
     }
     assert {place.name("sut"), place.name("proof")} <= names
+
+
+def test_the_runners_role_allows_what_the_client_asks_for(
+    tools: Programs, cluster: FakeCluster, tmp_path: Path
+) -> None:
+    bench(
+        Words(framework="bare", rate="20", duration="3s", warmup="1s", workers="2", out=str(tmp_path / "runs")), PLACE
+    )
+    assert cluster.asked >= {("pods", "list"), ("pods/exec", "get"), ("secrets", "get"), ("nodes", "get")}
+    # Since 1.35 a stream that is opened by GET must be allowed to create as well.
+    asked = cluster.asked | {("pods/exec", "create")}
+    roles = [o for o in tools.objects() if o["kind"] in ("Role", "ClusterRole") and "runner" in o["metadata"]["name"]]
+    allowed = {
+        (resource, verb)
+        for o in roles
+        for rule in o["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert asked <= allowed
