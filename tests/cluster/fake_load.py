@@ -94,15 +94,17 @@ def _traced(plan: LoadPlan, arrival, sent: int, clocks: Clocks) -> tuple[Request
     begin, end = sent + THERE_NS, sent + SERVICE_NS + arrival.index * MS - BACK_NS
     base = 1000 * (arrival.index + 1)
     at = [begin + MS * (1 + 2 * i) for i in range(4)]
+    over = [*(t + MS for t in at[:3]), end]  # the last one's answer is the host's
     calls = [
-        LlmCall(base + i, t + clocks.host, 1000, 200, None, t + MS + clocks.host, False, i < 3, 225, 30, "m")
+        LlmCall(base + i, t + clocks.host, 1000, 200, None, over[i] + clocks.host, False, i < 3, 225, 30, "m")
         for i, t in enumerate(at)
     ]
     tools = [
         ToolSpan(base + 10 + i, TOOLS[i], t + MS + clocks.host, t + 2 * MS + clocks.host, None)
         for i, t in enumerate(at[:3])
     ]
-    times = (begin + clocks.host, end + clocks.host)
+    noted = end + BACK_NS + 5 * MS  # held up: the generator has the answer by then
+    times = (begin + clocks.host, noted + clocks.host)
     events = RequestEvents(bytes.fromhex(trace), int(parent, 16), base + 20, *times, "ok", [], calls, tools)
     served = [
         ServedCall(

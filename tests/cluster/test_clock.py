@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from agentdyno.cluster.clock import Between, by_causality, by_marks, earliest
 from agentdyno.cluster.programs import Mark
 from agentdyno.contract.run import WorkerEnd
+from agentdyno.contract.trace import LlmCall
 from tests.record.recording import frame, goodbye, request
 
 S = 10**9
@@ -28,7 +29,9 @@ def test_t0_lies_between_whatever_the_ways_are(tmp_path_factory, t0_ns: int, way
     content, done = b"", []
     for number, (there, back, served) in enumerate(ways):
         begin = t0_ns + sent[number] + there
-        content += frame(request(trace_id=trace(number), start_ns=begin, end_ns=begin + served), goodbye())
+        call = LlmCall(number, begin, status=200, end_ns=begin + served)
+        late = begin + served + back + S  # the host may note the end of a request at any time after it
+        content += frame(request(trace_id=trace(number), start_ns=begin, end_ns=late, llm_calls=[call]), goodbye())
         done.append(sent[number] + there + served + back)
     (folder / "spans.frames").write_bytes(content)
     requests = pa.table({

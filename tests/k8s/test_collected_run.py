@@ -149,6 +149,7 @@ def test_the_records_of_real_processes_become_a_run(tools: Programs, machine: Ma
     assert manifest.recorder.frames > 2
     # t0 by causes and effects, against the clock that all share here and that nothing above has made use of.
     true_t0_ns = min(end.t0_monotonic_ns for end in manifest.workers)
-    (first, second) = manifest.cluster["t0"]["workers"]
-    assert abs(manifest.t0_monotonic_ns - true_t0_ns) <= max(first["width_ns"], second["width_ns"])
+    widths = [one["width_ns"] for one in manifest.cluster["t0"]["workers"]]
+    assert min(widths) >= 0
+    assert abs(manifest.t0_monotonic_ns - true_t0_ns) <= max(widths) / 2 + 1
     assert msgspec.json.decode((folder.path / "backend.json").read_bytes())["stats"] is not None

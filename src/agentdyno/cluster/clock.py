@@ -1,9 +1,10 @@
 """When the schedule began, by the host's clock, though no clock of one machine is ever compared with another's.
 
-A request cannot reach the host before it was sent, nor its answer arrive before it was given. Of every answered request
-the generator knows, since t0, when it sent it and had the answer; the host knows, on its own clock, when it began and
-ended it. So t0 on the host's clock is before (host's begin - sent) and after (host's end - had). The narrowest of all
-requests leave an interval as wide as the quickest way there and back: well below a millisecond on a quick network.
+A request cannot reach the host before it was sent, nor its answer arrive before the host had the LLM's last word for
+it. Of every answered request the generator knows, since t0, when it sent it and had the answer; the host knows, on its
+own clock, when it began it and when its last LLM call was over. (Its end says nothing: the host notes it when the answer
+is on its way already.) So t0 on the host's clock is before (begin - sent) and after (last call over - had). The narrowest
+of all requests leave an interval as wide as the quickest way there and back, the host's last words included.
 Without traces the pods' clocks are each looked at from here, between two moments of our own clock.
 """
 
@@ -48,13 +49,12 @@ def by_causality(requests: pa.Table, raw: Path, workers: int) -> list[Between | 
 
     requests: all, as the run folder has them. raw: the folder with what the recorder took.
     """
-    traces, begins, ends = _host_times(raw)
-    host = pa.table({"trace_id": traces, "begin_ns": begins, "end_ns": ends})
+    host = _host_times(raw)
     answered = pc.and_(pc.equal(requests["outcome"], Outcome.OK.value), requests["traced"])
     sent = requests.filter(answered).select(["trace_id", "worker", "sent_ns", "done_ns"])
     both = sent.join(host, "trace_id", join_type="inner")
     worker, at = both["worker"].to_numpy(), {name: both[name].to_numpy() for name in both.column_names if "_ns" in name}
-    low, high = at["end_ns"] - at["done_ns"], at["begin_ns"] - at["sent_ns"]
+    low, high = at["told_ns"] - at["done_ns"], at["begin_ns"] - at["sent_ns"]
     found: list[Between | None] = []
     for number in range(workers):
         own = worker == number
@@ -77,9 +77,16 @@ def earliest(found: Sequence[Between | None]) -> int | None:
     return min((one.middle_ns for one in found if one is not None), default=None)
 
 
-def _host_times(raw: Path) -> tuple[list[str], list[int], list[int]]:
-    events = [(event.trace_id.hex(), event.start_ns, event.end_ns) for event in _requests(raw / RAW_FILE)]
-    return [trace for trace, _, _ in events], [begin for _, begin, _ in events], [end for _, _, end in events]
+def _host_times(raw: Path) -> pa.Table:
+    """Of each request: when the host began it, and when its last good LLM call was over."""
+    columns: dict[str, list[str | int]] = {"trace_id": [], "begin_ns": [], "told_ns": []}
+    for event in _requests(raw / RAW_FILE):
+        over = (call.end_ns for call in event.llm_calls if call.ok and call.end_ns is not None)
+        columns["trace_id"].append(event.trace_id.hex())
+        columns["begin_ns"].append(event.start_ns)
+        columns["told_ns"].append(max(over, default=event.start_ns))
+    types = {"trace_id": pa.string(), "begin_ns": pa.int64(), "told_ns": pa.int64()}
+    return pa.table({name: pa.array(column, types[name]) for name, column in columns.items()})
 
 
 def _requests(file: Path) -> Iterator[RequestEvents]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from http import HTTPStatus
+from statistics import median_low
 
 from agentdyno.contract.trace import Hello, Record, RequestEvents, ServedCall, Service
 
@@ -46,21 +47,18 @@ class Clocks:
 
 
 def nested_shift_ns(records: Iterable[Record]) -> int | None:
-    """What to add to the backend's times to have them on the host's clock, by causes and effects alone.
+    """What to add to the backend's times to have them on the host's clock, by the calls that both know.
 
-    No call is served before it was made, nor is its answer read before it was served: of each call the host's begin
-    and end enclose the backend's. The shift is the middle of what all calls leave. None where no call is known to both.
+    A call was made before it was served, and its answer read after that: the backend's part lies within the host's. It
+    is laid into the middle of it, as if the ways there and back took as long; of all calls the median counts, as either
+    side may be held up at any time. None where no call is known to both.
     """
-    made: dict[int, tuple[int, int]] = {}
+    made: dict[int, int] = {}
     served: list[ServedCall] = []
     for record in records:
         if isinstance(record, RequestEvents):
-            made |= {call.span_id: (call.start_ns, call.end_ns) for call in record.llm_calls if call.end_ns is not None}
+            made |= {call.span_id: call.start_ns + call.end_ns for call in record.llm_calls if call.end_ns is not None}
         elif isinstance(record, ServedCall) and record.status == HTTPStatus.OK:
             served.append(record)
-    both = [(one, made[one.parent_span_id]) for one in served if one.parent_span_id in made]
-    if not both:
-        return None
-    least = max(begin_ns - one.start_ns for one, (begin_ns, _) in both)
-    most = min(end_ns - one.end_ns for one, (_, end_ns) in both)
-    return (least + most) // 2
+    twice = [made[one.parent_span_id] - one.start_ns - one.end_ns for one in served if one.parent_span_id in made]
+    return median_low(twice) // 2 if twice else None
