@@ -2,9 +2,9 @@
 
 A request cannot reach the host before it was sent, nor its answer arrive before the host had the LLM's last word for
 it. Of every answered request the generator knows, since t0, when it sent it and had the answer; the host knows, on its
-own clock, when it began it and when its last LLM call was over. (Its end says nothing: the host notes it when the answer
-is on its way already.) So t0 on the host's clock is before (begin - sent) and after (last call over - had). The narrowest
-of all requests leave an interval as wide as the quickest way there and back, the host's last words included.
+own clock, when it began it and when its last LLM call was over. (Its end says nothing: the host notes it when the
+answer is on its way already.) So t0 on the host's clock is before (begin - sent) and after (last call over - had). The
+narrowest of all requests leave an interval as wide as the quickest way there and back, the host's last words included.
 Without traces the pods' clocks are each looked at from here, between two moments of our own clock.
 """
 
