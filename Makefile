@@ -16,17 +16,23 @@ compare_OPTIONS := $(BENCH_OPTIONS) ROUNDS TIME STEADY_RATE NULL HEAP CURVES RES
 SUBJECT_OPTIONS := TIMEOUT OUT ADMISSION SCENARIO SEED BACKEND URL MODEL READY_TIMEOUT TTFT TPS TOKENS SEATS TOOL_LATENCY
 capacity_OPTIONS := SLO RATE MAX_RATE MAX_STEPS STEP MAX_STEP RESOLUTION WORKERS MAX_IN_FLIGHT $(SUBJECT_OPTIONS)
 sweep_OPTIONS := CONCURRENCY REQUESTS $(SUBJECT_OPTIONS)
-all_of_them := $(sort $(foreach target,profile cold compare capacity sweep,$($(target)_OPTIONS)))
+place_OPTIONS := RELEASE NAMESPACE CONTEXT
+all_of_them := $(sort $(foreach target,profile cold compare capacity sweep place,$($(target)_OPTIONS)))
+# With TARGET=k8s the same commands are those of the cluster, and take its place's options too.
+cluster := $(if $(filter k8s,$(value TARGET)),cluster)
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help setup env list bench profile soak cold capacity sweep compare report audit site verify selfcheck top dashboards dashboards-json new lock test lint format clean distclean
 
 # Values reach recipes through the environment, unexpanded, so that no character in them is special to the shell.
-$(foreach name,FRAMEWORK FRAMEWORKS NAME OF ONLY $(all_of_them),$(eval export MAKE_$(name) = $$(value $(name))))
+$(foreach name,FRAMEWORK FRAMEWORKS NAME OF ONLY TARGET VALUES $(all_of_them),$(eval export MAKE_$(name) = $$(value $(name))))
 
 need_framework = [ -n "$$MAKE_FRAMEWORK" ] || { \
     echo "make $@ needs a framework: make $@ FRAMEWORK=lightagent ('make list' shows the names)." >&2; exit 2; }
+
+need_target = case "$$MAKE_TARGET" in ""|local|k8s) ;; \
+    *) echo "TARGET is local, the default, or k8s (bench and compare)." >&2; exit 2;; esac
 
 help:
 	@sed -n 's/^#: \{0,1\}//p' Makefile
@@ -62,7 +68,12 @@ help:
 #:   lint, format         ruff and mypy; ruff's formatter
 #:   dashboards-json      grafana/dashboards/ from its source
 #:   clean, distclean     remove runs and caches; also the environments
-#: Kubernetes (see k8s/chart/README.md)
+#: Kubernetes (see k8s/chart/README.md); needs a kubeconfig and helm
+#:   cluster-install      the chart, with VALUES=k8s/kind-values.yaml; RELEASE=dyno NAMESPACE=bench CONTEXT as below too
+#:   bench, compare       with TARGET=k8s there instead of here; the options are the same
+#:   .venv/bin/agentdyno fetch RUN   what a run left in its pods when the rig was cut off
+#:   cluster-uninstall    remove it
+#:   cluster-e2e          test a run on the cluster of the kubeconfig, in a release of its own
 #:   images               container images from the locks, with podman (TOOL=docker): rig, mock and every adapter's host
 #:   chart-files          copy into the chart what helm cannot read outside it
 #:   chart-golden         record anew what the chart renders, in tests/golden/k8s
@@ -91,6 +102,7 @@ help:
 #:   STEP=10s MAX_STEP=60s RESOLUTION=5%   of capacity: a step's time at least and at most, how near to the knee
 #:   CONCURRENCY=1,10,20,50,100 REQUESTS=100   of sweep: the tiers, and the least number of requests in each
 #:   OUT=runs             the folder for run folders
+#:   TARGET=k8s RELEASE=dyno NAMESPACE=bench CONTEXT   of bench and compare: on that cluster
 #:   PYTHON=python3       the Python that environments are made with, and then keep
 #:
 #: Exit codes of .venv/bin/agentdyno: 0 valid, 1 gate failed, 2 usage, 3 invalid run, 130 interrupted.
@@ -109,20 +121,20 @@ list: setup
 	@exec $(AGENTDYNO) list
 
 bench profile soak cold capacity sweep: setup
-	@$(need_framework); \
+	@$(need_framework); $(need_target); \
 	set -- "$$MAKE_FRAMEWORK"; \
-	for name in $($@_OPTIONS); do \
+	for name in $($@_OPTIONS) $(if $(cluster),$(place_OPTIONS)); do \
 	    eval "value=\$$MAKE_$$name"; \
 	    [ -z "$$value" ] || set -- "$$@" "--$$(echo "$$name" | tr A-Z_ a-z-)=$$value"; \
 	done; \
-	exec $(AGENTDYNO) $@ "$$@"
+	exec $(AGENTDYNO) $(cluster) $@ "$$@"
 
 compare: setup
-	@set -- ; for name in $($@_OPTIONS); do \
+	@$(need_target); set -- ; for name in $($@_OPTIONS) $(if $(cluster),$(place_OPTIONS)); do \
 	    eval "value=\$$MAKE_$$name"; \
 	    [ -z "$$value" ] || set -- "$$@" "--$$(echo "$$name" | tr A-Z_ a-z-)=$$value"; \
 	done; \
-	[ -z "$$MAKE_FRAMEWORKS" ] || set -- "$$@" -- "$$MAKE_FRAMEWORKS"; exec $(AGENTDYNO) $@ "$$@"
+	[ -z "$$MAKE_FRAMEWORKS" ] || set -- "$$@" -- "$$MAKE_FRAMEWORKS"; exec $(AGENTDYNO) $(cluster) $@ "$$@"
 
 report audit: setup
 	@[ -n "$$MAKE_OF" ] || { echo "make $@ needs a folder: make $@ OF=campaigns/<campaign>, or a run's" >&2; exit 2; }; \
@@ -174,6 +186,16 @@ lint: setup
 format: setup
 	@.venv/bin/ruff check --fix-only --quiet .
 	@.venv/bin/ruff format --quiet .
+
+.PHONY: cluster-install cluster-uninstall cluster-e2e
+cluster-install cluster-uninstall: setup
+	@set -- ; for name in $(place_OPTIONS) $(if $(filter %-install,$@),VALUES); do \
+	    eval "value=\$$MAKE_$$name"; \
+	    [ -z "$$value" ] || set -- "$$@" "--$$(echo "$$name" | tr A-Z_ a-z-)=$$value"; \
+	done; exec $(AGENTDYNO) cluster $(@:cluster-%=%) "$$@"
+
+cluster-e2e: setup
+	@AGENTDYNO_CLUSTER=1 .venv/bin/python -m pytest -m e2e -rs tests/cluster/test_e2e.py $(PYTEST_ARGS)
 
 .PHONY: images chart-files chart-golden
 images:

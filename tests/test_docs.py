@@ -87,6 +87,7 @@ def test_thresholds_are_those_of_the_verdict() -> None:
     assert f"more than {verdict.LITTLE_TOLERANCE * 100:g} %" in reasons["littles_law"][0]
     assert f"more than {verdict.LITTLE_FLOOR * verdict.LITTLE_TOLERANCE:g})" in reasons["littles_law"][0]
     assert f"more than {verdict.OVERLOAD_SHARE * 100:g} %" in notes["overloaded"][0]
+    assert f"more than {verdict.THROTTLED_SHARE * 100:g} %" in notes["throttled"][0]
     assert f"more than {verdict.NOISY_SHARE * 100:g} %" in notes["noisy"][0]
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from agentdyno import cli_watching, limits
+from agentdyno import cli_cluster, cli_watching, limits
 from agentdyno.cli_evidence import app as evidence
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import ExitCode
@@ -324,6 +324,7 @@ def mock_llm(context: typer.Context) -> int:
 
 limits.add_to(app, _with_bench_options)
 cli_watching.add(app)
+cli_cluster.add(app, _with_bench_options)
 app.add_typer(evidence)
 
 

@@ -16,7 +16,7 @@ from agentdyno.contract.run import LoadPlan
 from agentdyno.contract.scenario import BackendTiming, Workload
 from agentdyno.emit.sender import parse_address
 from agentdyno.host.serve import _parser as host_parser
-from agentdyno.load.options import add_arguments, plan_of
+from agentdyno.load.options import add_arguments, metrics_port, plan_of
 from agentdyno.rig.environments import ROOT
 from agentdyno.rig.load import _arguments
 from agentdyno.rig.processes import clean_environment
@@ -102,6 +102,9 @@ def test_the_load_is_the_local_one(containers: dict[str, dict[str, Any]]) -> Non
     assert (master.master, master.worker, master.expect_workers) == (True, False, "3")
     assert (worker.worker, worker.master_host) == (True, "dyno-load-master")
     assert worker.master_port == master.master_bind_port == "5557"
+    ports = {port["name"]: port["containerPort"] for port in containers["load-master/locust"]["ports"]}
+    assert (master.metrics_host, int(master.metrics_port)) == ("0.0.0.0", ports["metrics"])
+    assert metrics_port(worker) is None
 
 
 def test_locust_has_the_options(containers: dict[str, dict[str, Any]]) -> None:

@@ -220,6 +220,9 @@ def test_every_address_that_a_command_names_can_be_reached(rendered: Rendered, c
     master = next(p for p in pods(objects) if p.component == "load-master")
     worker = next(p for p in pods(objects) if p.component == "load-worker")
     assert network.allows(worker.labels, master.labels, 5557)
+    for prometheus in (pod for pod in pods(objects) if pod.component == "prometheus"):
+        assert network.allows(prometheus.labels, master.labels, 9646)
+        assert not network.allows(prometheus.labels, worker.labels, 9646)
 
 
 def test_services_lead_to_ports_that_are_open(rendered: Rendered, case: str) -> None:

@@ -63,7 +63,7 @@ class Machine:
         word = word.replace("/opt/agentdyno", str(ROOT))
         if word == "/records":
             return str(records)
-        for port in (4318, 4319, 5557, 8000, 8001):
+        for port in (4318, 4319, 5557, 8000, 8001, 9646):
             word = word.replace(f":{port}", f":{self.port(port)}")
             word = str(self.port(port)) if word == str(port) else word
         for service in ("sut", "backend", "recorder", "load-master"):

@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import pytest
 from google.rpc.status_pb2 import Status
 from hypothesis import HealthCheck, given, settings
@@ -366,3 +367,18 @@ def test_a_ledger_that_was_never_written_is_none(tmp_path: Path) -> None:
     assert read_ledger(tmp_path) is None
     (tmp_path / "recorder.json").write_text('{"frames": "many"}')
     assert read_ledger(tmp_path) is None
+
+
+def test_the_ledger_is_told_while_the_recorder_goes_on(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with recording(tmp_path) as live:
+            ledger = f"{live.url.removesuffix('/v1/traces')}/ledger"
+            async with aiohttp.ClientSession() as session:
+                for frames_by_now in (0, 1, 2):
+                    async with session.get(ledger) as answer:
+                        told = msgspec.json.decode(await answer.read(), type=RecorderLedger)
+                    assert (told.frames, told.exported) == (frames_by_now, None)
+                    await live.send(frame(request(frames_by_now), goodbye()))
+            assert read_ledger(tmp_path) is None  # written at the end alone
+
+    run(scene())

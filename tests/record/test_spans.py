@@ -209,17 +209,32 @@ def test_a_step_of_the_wall_clock_changes_no_time(tmp_path: Path, step_ns: int) 
     assert reader.senders.unix_offset_ns == UNIX_NS
 
 
-def test_a_backend_on_another_machine_is_brought_to_the_hosts_clock(tmp_path: Path) -> None:
-    # Its monotonic clock began an hour later than the host's.
+@pytest.mark.parametrize("ahead_ns", [0, 3600 * S, -3600 * S])
+def test_a_backend_on_another_machine_is_brought_to_the_hosts_clock_by_its_calls(tmp_path: Path, ahead_ns: int) -> None:
+    call = served()  # from 1 ns after its call began to 1 ns before it ended
+    there = {name: getattr(call, name) + ahead_ns for name in ("start_ns", "first_token_ns", "end_ns")}
+    found, _ = read(
+        tmp_path,
+        # What its wall clock says is an hour off, and counts for nothing.
+        frame(hello(Service.BACKEND, unix_ns=UNIX_NS + 7200 * S, machine="other")),
+        frame(msgspec.structs.replace(call, **there), goodbye(Service.BACKEND)),
+        *(frame(hello()), frame(request(), goodbye())),
+    )
+    (backend,) = [span for span in found if span.service is Service.BACKEND]
+    assert (backend.start_ns, backend.end_ns) == (11, 19)
+    root = next(span for span in found if span.kind is SpanKind.REQUEST)
+    assert root.start_ns == 0
+
+
+def test_a_backend_none_of_whose_calls_is_known_is_brought_there_by_the_wall_clock(tmp_path: Path) -> None:
     found, _ = read(
         tmp_path,
         frame(hello(Service.BACKEND, unix_ns=UNIX_NS + 3600 * S, machine="other")),
-        *(frame(served(), goodbye(Service.BACKEND)), frame(hello()), frame(request(), goodbye())),
+        frame(served(parent=999), goodbye(Service.BACKEND)),
+        *(frame(hello()), frame(request(), goodbye())),
     )
     (backend,) = [span for span in found if span.service is Service.BACKEND]
     assert (backend.start_ns, backend.end_ns) == (11 + 3600 * S, 19 + 3600 * S)
-    root = next(span for span in found if span.kind is SpanKind.REQUEST)
-    assert root.start_ns == 0
 
 
 def record(index: int, **fields: object) -> RequestRecord:

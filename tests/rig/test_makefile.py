@@ -68,6 +68,31 @@ def test_every_option_of_the_command_can_be_given_to_make(project: Path, target:
     assert all(re.fullmatch(r"--([a-z-]+)=x([A-Z_]+)", argument) for argument in arguments[2:])
 
 
+@pytest.mark.parametrize("target", ["bench", "compare"])
+def test_with_a_target_the_commands_of_the_cluster_are_called(project: Path, target: str) -> None:
+    command = typer.main.get_command(app).commands["cluster"].commands[target]
+    flags = {flag for parameter in command.params for flag in parameter.opts if flag.startswith("--")} - {"--help"}
+    names = [flag[2:].replace("-", "_").upper() for flag in flags]
+    given = ("FRAMEWORK=bare", "FRAMEWORKS=bare", "TARGET=k8s", *(f"{name}=x" for name in names))
+    arguments = passed(make(project, target, *given))
+    assert arguments[:2] == ["cluster", target]
+    assert {argument.partition("=")[0] for argument in arguments[2:] if "=" in argument} == flags
+    assert passed(make(project, target, "FRAMEWORK=bare", "TARGET=local", "RELEASE=r"))[0] == target
+    wrong = make(project, target, "FRAMEWORK=bare", "TARGET=k8")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "TARGET is local" in wrong.stderr
+
+
+def test_the_cluster_is_installed_and_removed(project: Path) -> None:
+    place = ("RELEASE=r", "NAMESPACE=n", "CONTEXT=c")
+    words = ["--release=r", "--namespace=n", "--context=c"]
+    assert passed(make(project, "cluster-install", *place, "VALUES=k8s/x y.yaml")) == [
+        *("cluster", "install", *words, "--values=k8s/x y.yaml")
+    ]
+    assert passed(make(project, "cluster-uninstall", *place)) == ["cluster", "uninstall", *words]
+    assert passed(make(project, "cluster-install")) == ["cluster", "install"]
+
+
 @pytest.mark.parametrize(
     "value", ["two words", "a;touch pwned", "$(touch pwned)", "`touch pwned`", "$HOME", "it's", 'a"b', "*", "-5", "a#b"]
 )

@@ -22,6 +22,7 @@ LITTLE_TOLERANCE = 0.10
 LITTLE_FLOOR = 0.5  # mean requests in flight below which 10 % is within the reading error
 OVERLOAD_SHARE = 0.01
 NOISY_SHARE = 0.05
+THROTTLED_SHARE = 0.01
 CALIBRATION_RATIO_MAX = 1.25
 _PROTOCOL_BACKEND = "vllm-cpu"
 _PROTOCOL_TEXT = (
@@ -39,6 +40,7 @@ _NOTES = frozenset(
         Reason.NOT_READABLE,
         Reason.NATIVE_SPANS,
         Reason.PROTOCOL_ONLY,
+        Reason.THROTTLED,
     }
 )
 _NOT_COMPARABLE = frozenset({Reason.PROFILED, Reason.NATIVE_SPANS, Reason.PROTOCOL_ONLY})
@@ -67,8 +69,10 @@ def verdict(
         findings += _overload(load)
         findings += _samples(latency.intended)
     if data.manifest.cores.get("host") is None:
-        findings.append(Finding(Reason.NOT_PINNED, "The host had no core of its own; it shared with the load side."))
+        alone = "it shared with the load side" if data.manifest.cluster is None else "it had its share of its node's"
+        findings.append(Finding(Reason.NOT_PINNED, f"The host had no core of its own; {alone}."))
     findings += _noise(data)
+    findings += _throttled(data)
     if data.manifest.heap_profile is not None:
         text = "The heap profiler was in the process: times, CPU and memory are not the framework's own."
         findings.append(Finding(Reason.PROFILED, text))
@@ -261,6 +265,19 @@ def _noise(data: RunData) -> Iterator[Finding]:
             "Latency is worse than the framework's own, CPU per request less so."
         )
         yield Finding(Reason.NOISY, text)
+
+
+def _throttled(data: RunData) -> Iterator[Finding]:
+    """A host at its CPU limit is stopped for the rest of each period: its latency is then the limit's."""
+    cgroup = data.manifest.cgroup
+    if cgroup is None or not cgroup.periods or cgroup.throttled_periods is None:
+        return
+    share = cgroup.throttled_periods / cgroup.periods
+    if share > THROTTLED_SHARE:
+        limit = "its CPU limit" if cgroup.cpu_limit_cores is None else f"its limit of {cgroup.cpu_limit_cores:g} cores"
+        waited = "" if cgroup.throttled_s is None else f", for {cgroup.throttled_s:.1f} s in all"
+        text = f"The host used up {limit} in {share:.0%} of the periods and was stopped{waited}."
+        yield Finding(Reason.THROTTLED, text)
 
 
 def _samples(latency: Latency) -> Iterator[Finding]:

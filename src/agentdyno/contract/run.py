@@ -197,6 +197,10 @@ class Reason(StrEnum):
     INTERRUPTED = "interrupted"
     DISK_FULL = "disk_full"
     RIG_FAILED = "rig_failed"
+    OOM_KILLED = "oom_killed"
+    POD_RESTARTED = "pod_restarted"
+    POD_EVICTED = "pod_evicted"
+    API_LOST = "api_lost"
     # notes
     OVERLOADED = "overloaded"
     FEW_SAMPLES = "few_samples"
@@ -207,6 +211,7 @@ class Reason(StrEnum):
     NOT_READABLE = "not_readable"
     NATIVE_SPANS = "native_spans"
     PROTOCOL_ONLY = "protocol_only"
+    THROTTLED = "throttled"
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -68,7 +68,12 @@ def _read(folder: Path, root: Path, since: Cgroup | None) -> Cgroup:
         memory_max_events=events.get("max"),
         oom_kills=events.get("oom_kill"),
     )
-    return found if since is None else msgspec.structs.replace(found, **_between(since, found))
+    return found if since is None else grown(since, found)
+
+
+def grown(since: Cgroup, now: Cgroup) -> Cgroup:
+    """`now` with what came to its counts since an earlier reading."""
+    return msgspec.structs.replace(now, **_between(since, now))
 
 
 def _folder(pid: int, proc: Path, root: Path) -> Path | None:

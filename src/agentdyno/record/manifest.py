@@ -59,6 +59,8 @@ class Manifest(msgspec.Struct, kw_only=True):
     which the resources say what was held then. cgroup: limits and throttling, where the host is in one.
     heap_profile: the profiler and its settings, in a run whose times and memory are for that reason no figures of the
     framework; None in every other. native_spans: likewise, the framework's own instrumentation and its distributions.
+    cluster: where the run was measured on Kubernetes: release, images, pods, nodes by number, how exactly t0 is known
+    on the host's clock. None on one machine.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -98,6 +100,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     proof_key: str | None = None
     heap_profile: dict[str, Any] | None = None
     native_spans: dict[str, Any] | None = None
+    cluster: dict[str, Any] | None = None
     stage_seconds: dict[str, float] = {}
     findings: list[Finding] = []
 

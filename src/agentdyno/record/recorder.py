@@ -15,6 +15,7 @@ import socket
 import sys
 from pathlib import Path
 
+import msgspec
 from aiohttp import web
 
 from agentdyno.contract.run import ExitCode
@@ -104,6 +105,14 @@ class Recorder:
         if self._exporter is not None:
             self._exporter.take_otlp(body)
 
+    def ledger_now(self) -> RecorderLedger:
+        """What it would write if it ended now, its exporter left as it is."""
+        if self._exporter is None:
+            return self.ledger
+        return msgspec.structs.replace(
+            self.ledger, exported=self._exporter.exported, export_dropped=self._exporter.dropped
+        )
+
     def close(self) -> None:
         """Write the ledger; after it the files are complete."""
         self._raw.close()
@@ -133,8 +142,13 @@ async def serve(folder: Path, raw: socket.socket, otlp: socket.socket) -> None:
 
 
 def otlp_application(recorder: Recorder) -> web.Application:
-    """`POST /v1/traces` and `GET /healthz`."""
+    """`POST /v1/traces`, `GET /healthz`, and `GET /ledger`: the ledger so far, for a recorder that goes on."""
+
+    async def say_ledger(_: web.Request) -> web.Response:
+        return web.Response(body=msgspec.json.encode(recorder.ledger_now()), content_type="application/json")
+
     app = web.Application(client_max_size=MAX_OTLP_BYTES)
+    app.router.add_get("/ledger", say_ledger)
     app.router.add_post("/v1/traces", recorder.otlp.on_request)
     app.router.add_get("/healthz", _healthy)
     return app

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agentdyno.contract.phases import Phase
-from agentdyno.contract.trace import Goodbye, Hello, Service
-from agentdyno.record.clocks import Clocks
+from agentdyno.contract.trace import Goodbye, Hello, Record, Service
+from agentdyno.record.clocks import Clocks, nested_shift_ns
 from agentdyno.record.spans import OTLP_FILE, RAW_FILE, Span, SpanKind, decode, expand, frames, shifted
 
 SPAN_COLUMNS = (
@@ -66,6 +66,7 @@ class SpanReader:
         file = self._raw / RAW_FILE
         content = file.read_bytes() if file.exists() else b""
         clocks = _clocks(content)
+        nested_ns = nested_shift_ns(_records(content)) if clocks.several else None
         self.senders.unix_offset_ns = clocks.unix_offset_ns
         last: dict[Service, Goodbye] = {}
         seen: set[bytes] = set()
@@ -85,6 +86,8 @@ class SpanReader:
             if records and isinstance(end := records[-1], Goodbye):
                 last[end.service] = end
                 shift_ns = clocks.shift_ns(end.service)
+                if nested_ns is not None and end.service is Service.BACKEND:
+                    shift_ns = nested_ns
             yield from spans if not shift_ns else (shifted(span, shift_ns) for span in spans)
         self.senders.dropped = sum(goodbye.dropped for goodbye in last.values())
 
@@ -109,6 +112,12 @@ def _clocks(content: bytes) -> Clocks:
                 if isinstance(record, Hello):
                     clocks.meet(record)
     return clocks
+
+
+def _records(content: bytes) -> Iterator[Record]:
+    for body in frames(content):
+        with suppress(msgspec.MsgspecError):  # counted where all frames are read
+            yield from decode(body)
 
 
 def _chunks(spans: Iterator[Span]) -> Iterator[list[Span]]:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Protocol
 
 import msgspec
 
+from agentdyno.contract.adapter import AdapterFolder, Variant
 from agentdyno.contract.campaign import Campaign, CampaignStatus, LoadName, PlannedRun, Probe
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import ExitCode, LoadPlan, Reason
@@ -48,10 +50,38 @@ _HEAP_INTERVAL_S = 10.0
 _OTHERS_S = 7.0  # of a run, beside its load: for the remaining time, which is only shown
 
 
-class CampaignRunner:
-    """Runs what is left of a campaign."""
+class Measure(Protocol):
+    """One timed run into a folder that has just been made, its interruption entered already."""
 
-    def __init__(self, folder: CampaignFolder, campaign: Campaign) -> None:
+    def __call__(
+        self,
+        options: BenchOptions,
+        adapter: AdapterFolder,
+        variant: Variant,
+        folder: RunFolder,
+        interruption: Interruption,
+        heap: HeapProfiling | None = None,
+    ) -> tuple[Summary, ExitCode]:
+        """Its summary, and what `bench` would exit with. Raises UserError for what would befall every further run."""
+
+
+def here(
+    options: BenchOptions,
+    adapter: AdapterFolder,
+    variant: Variant,
+    folder: RunFolder,
+    interruption: Interruption,
+    heap: HeapProfiling | None = None,
+) -> tuple[Summary, ExitCode]:
+    """Measure on this machine."""
+    return Run(options, adapter, variant, folder, interruption, heap).run()
+
+
+class CampaignRunner:
+    """Runs what is left of a campaign. measure: where its runs take place."""
+
+    def __init__(self, folder: CampaignFolder, campaign: Campaign, measure: Measure = here) -> None:
+        self._measure_run = measure
         self._folder = folder
         self._campaign = campaign
 
@@ -254,7 +284,7 @@ class CampaignRunner:
             if planned is not None:
                 current = self._current(planned)
                 self._replace(msgspec.structs.replace(current, attempts=(*current.attempts, folder.run_id)))
-            summary, code = Run(options, adapter, variant, folder, interruption, heap).run()
+            summary, code = self._measure_run(options, adapter, variant, folder, interruption, heap)
         if code is ExitCode.INTERRUPTED:
             raise KeyboardInterrupt
         if any(finding.code is Reason.DISK_FULL for finding in summary.verdict.reasons):

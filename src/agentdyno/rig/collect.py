@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from urllib.error import HTTPError
 
@@ -10,7 +11,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from agentdyno.contract.run import Finding, Reason
+from agentdyno.contract.run import Finding, Reason, WorkerEnd
 from agentdyno.host.probes import ProbeReport
 from agentdyno.record.collections_paused import no_collections
 from agentdyno.record.folder import RunFolder
@@ -33,12 +34,18 @@ def ask_host(folder: RunFolder, host: Child | None, url: str, manifest: Manifest
     try:
         metrics = _if_offered(f"{url}/metrics")
         probes = _if_offered(f"{url}/debug/probes")
-        report = msgspec.json.decode(probes, type=ProbeReport) if probes is not None else None
+        keep_host_answers(folder, manifest, metrics, probes)
     except (OSError, msgspec.MsgspecError) as error:
         if manifest.status == Status.FINISHED:
             text = f"The host did not answer after the load ({error}): GC pauses and loop lag are not known."
             manifest.findings.append(Finding(Reason.HOST_FAILED, text))
-        return
+
+
+def keep_host_answers(folder: RunFolder, manifest: Manifest, metrics: bytes | None, probes: bytes | None) -> None:
+    """What the host said after the load, as files; None for what it does not offer. Raises msgspec.MsgspecError for
+    a report that is none of this version's, and OSError.
+    """
+    report = msgspec.json.decode(probes, type=ProbeReport) if probes is not None else None
     if metrics is not None:
         (folder.path / "logs" / "host-metrics.txt").write_bytes(metrics)
     if report is None:
@@ -76,12 +83,22 @@ def ask_backend(folder: RunFolder, backend: Backend | None, manifest: Manifest) 
     folder.write_json("backend.json", record)
 
 
-def keep_records(folder: RunFolder, manifest: Manifest) -> None:
-    """The parquet files from the raw lines and frames; the workers' ends into the manifest."""
+def earliest(ends: Sequence[WorkerEnd], _: pa.Table) -> int:
+    """t0 of workers that are on one machine with the host."""
+    return min(end.t0_monotonic_ns for end in ends)
+
+
+def keep_records(
+    folder: RunFolder, manifest: Manifest, t0_of: Callable[[Sequence[WorkerEnd], pa.Table], int | None] = earliest
+) -> None:
+    """The parquet files from the raw lines and frames; the workers' ends into the manifest.
+
+    t0_of: t0 on the host's clock, of the workers' ends and all requests; None when it cannot be told.
+    """
     manifest.workers = folder.worker_ends()
-    if manifest.workers:
-        manifest.t0_monotonic_ns = min(end.t0_monotonic_ns for end in manifest.workers)
     requests = folder.requests()
+    if manifest.workers:
+        manifest.t0_monotonic_ns = t0_of(manifest.workers, requests)
     folder.write_requests(requests)
     if manifest.plan.trace_every:
         _keep_spans(folder, manifest, requests)

@@ -23,7 +23,7 @@ from agentdyno.record.manifest import source_commit
 from agentdyno.report.campaign_report import REPORT_FILE, write_report
 from agentdyno.report.comparison_terminal import print_comparison
 from agentdyno.rig.building import say
-from agentdyno.rig.campaign import CampaignRunner
+from agentdyno.rig.campaign import CampaignRunner, Measure, here
 from agentdyno.rig.campaign_identity import differences, entry, rig_sha256, sources_sha256
 from agentdyno.rig.campaign_plan import (
     DEFAULT_DURATION_S,
@@ -62,16 +62,17 @@ class CampaignWords:
     bench: Words
 
 
-def compare(words: CampaignWords) -> ExitCode:
+def compare(words: CampaignWords, measure: Measure = here, target: str = "") -> ExitCode:
     """Run or resume the campaign, compare and report; the campaign folder's path is the last line on stdout.
 
     VALID when the comparison can be believed, INVALID_RUN when it cannot, INTERRUPTED with what is measured kept.
+    measure: where the runs take place; target: the word of `make` for it, to go on with.
     Raises OptionError, AdapterError, SetupError or FolderError for what the user can mend.
     """
     folder, campaign = _begun(words) if words.resume is None else _resumed(words, words.resume)
-    status = CampaignRunner(folder, campaign).run()
+    status = CampaignRunner(folder, campaign, measure).run()
     if status is CampaignStatus.INTERRUPTED:
-        say(f"What was measured is kept. Go on with: make compare RESUME={folder.path}")
+        say(f"What was measured is kept. Go on with: make compare {target}RESUME={folder.path}")
         sys.stdout.write(f"{folder.path}\n")
         return ExitCode.INTERRUPTED
     say("computing every figure from the raw files")

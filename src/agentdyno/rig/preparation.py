@@ -13,9 +13,9 @@ from agentdyno.contract.proof import Stage
 from agentdyno.contract.scenario import SCENARIOS
 from agentdyno.contract.summary import Framework
 from agentdyno.load.schedule import Schedule
-from agentdyno.record.manifest import Manifest, machine_facts, source_commit
+from agentdyno.record.manifest import Machine, Manifest, machine_facts, source_commit
 from agentdyno.rig.cores import CorePlan
-from agentdyno.rig.environments import ROOT, VLLM_CPU, Environment, facts, normalised, rig_environment
+from agentdyno.rig.environments import ROOT, VLLM_CPU, Environment, Facts, facts, normalised, rig_environment
 from agentdyno.rig.options import BenchOptions
 from agentdyno.rig.snapshots import HeapProfiling
 
@@ -33,8 +33,20 @@ def first_manifest(
 
     Raises SetupError when an environment is not there.
     """
-    built = facts(environment)
-    rig = facts(rig_environment())
+    manifest = manifest_of(options, variant, facts(environment), facts(rig_environment()), machine_facts(), run_id)
+    manifest.heap_profile = None if heap is None else heap.facts()
+    manifest.native_spans = None if native is None else native_facts(variant, native)
+    manifest.cores = {
+        "host": sorted(cores.host) if cores.host else None,
+        "rest": sorted(cores.rest) if cores.rest else None,
+    }
+    return manifest
+
+
+def manifest_of(
+    options: BenchOptions, variant: Variant, built: Facts, rig: Facts, machine: Machine, run_id: str
+) -> Manifest:
+    """The same of a host that runs anywhere. built, rig: its environment and the load side's. machine: the host's."""
     schedule = Schedule(options.plan)
     version = built.distributions.get(normalised(variant.distribution)) if variant.distribution else None
     return Manifest(
@@ -57,15 +69,10 @@ def first_manifest(
             "url": options.backend_url,
             **_server(options),
         },
-        machine=machine_facts(),
+        machine=machine,
         environment=asdict(built),
-        heap_profile=None if heap is None else heap.facts(),
-        native_spans=None if native is None else native_facts(variant, native),
         rig_environment={"lock_sha256": rig.lock_sha256, "python": rig.python},
-        cores={
-            "host": sorted(cores.host) if cores.host else None,
-            "rest": sorted(cores.rest) if cores.rest else None,
-        },
+        cores={"host": None, "rest": None},
     )
 
 

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 
-from agentdyno.analysis.figures import run_queue_waits_ms
-from agentdyno.analysis.run_data import RunData, read_run
-from agentdyno.analysis.summary import summarise
 from agentdyno.contract.adapter import AdapterFolder, Variant
-from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import ExitCode, Finding, Reason
 from agentdyno.contract.summary import Summary
 from agentdyno.record.cgroup import Cgroup, read_cgroup
-from agentdyno.record.checksums import write_checksums
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Status
 from agentdyno.record.processes import default_reader
@@ -25,6 +18,7 @@ from agentdyno.record.sampler import Sampler
 from agentdyno.rig import cores
 from agentdyno.rig.building import say
 from agentdyno.rig.collect import ask_backend, ask_host, export_clients, keep_records, resource
+from agentdyno.rig.conclusion import Conclusion, cannot, disk_or_rig
 from agentdyno.rig.environments import ROOT, Environment, check
 from agentdyno.rig.interruption import Interrupted, Interruption
 from agentdyno.rig.observation import export_to_collector, observed
@@ -32,7 +26,7 @@ from agentdyno.rig.options import BenchOptions
 from agentdyno.rig.preparation import first_manifest
 from agentdyno.rig.processes import ChildFailed
 from agentdyno.rig.progress import LiveLoad
-from agentdyno.rig.run_processes import MAKE_ROOM, NoRoom, RunProcesses
+from agentdyno.rig.run_processes import NoRoom, RunProcesses
 from agentdyno.rig.servers import STALLED, Host, WrongAnswer
 from agentdyno.rig.snapshots import HeapProfiling, Snapshots
 
@@ -98,7 +92,7 @@ class Run:
         except ChildFailed as error:
             self._note(_CHILD_REASONS.get(error.role.partition("-")[0], Reason.RIG_FAILED), str(error))
         except OSError as error:
-            self._note(_disk_or_rig(error), _cannot("The rig could not go on", error))
+            self._note(disk_or_rig(error), cannot("The rig could not go on", error))
         return self._conclude(status)
 
     # up to the end of the load
@@ -190,7 +184,7 @@ class Run:
     # the end
 
     def _conclude(self, status: Status) -> tuple[Summary, ExitCode]:
-        manifest = self._manifest
+        manifest, end = self._manifest, Conclusion(self.folder, self._manifest, self._interruption)
         manifest.status = status
         manifest.proof_key = self._processes.key.hex()
         with self._timed("end"):
@@ -202,63 +196,16 @@ class Run:
                 self._processes.end_servers,
                 self._calibrate_again,
             ):
-                self._try(step)
-        self._try(lambda: keep_records(self.folder, manifest))
-        self._try(lambda: export_clients(self.folder, manifest))
+                end.attempt(step)
+        end.attempt(lambda: keep_records(self.folder, manifest))
+        end.attempt(lambda: export_clients(self.folder, manifest))
         self.folder.release_reserve()
         if (self.folder.path / "requests.parquet").exists():
-            self._try(self.folder.drop_raw)
-        summary = self._write()
+            end.attempt(self.folder.drop_raw)
+        summary = end.write()
         if self._interruption.asked:
             return summary, ExitCode.INTERRUPTED
         return summary, ExitCode.VALID if summary.verdict.valid else ExitCode.INVALID_RUN
-
-    def _write(self) -> Summary:
-        """Summary, manifest and the hashes of all; again, when what happened meanwhile belongs into them."""
-        manifest = self._manifest
-        for _ in range(2):
-            if self._interruption.asked and manifest.status is Status.FINISHED:
-                manifest.status = Status.INTERRUPTED
-                self._note(Reason.INTERRUPTED, "The run was interrupted while it was ending; all it measured is kept.")
-            known = len(manifest.findings)
-            summary = self._summarise()
-            self._try(partial(self.folder.write_json, "summary.json", summary))
-            self._try(partial(self.folder.write_json, "manifest.json", manifest))
-            self._try(partial(write_checksums, self.folder.path))
-            unsaid = self._interruption.asked and manifest.status is Status.FINISHED
-            if len(manifest.findings) == known and not unsaid:
-                break
-        return summary
-
-    def _try(self, step: Callable[[], None]) -> None:
-        """Do one step of the ending; when it fails the run has failed, and says why."""
-        manifest = self._manifest
-        try:
-            step()
-        except OSError as error:
-            finding = Finding(_disk_or_rig(error), _cannot("Not everything could be kept", error))
-        except UserError as error:
-            finding = Finding(Reason.RIG_FAILED, str(error))
-        else:
-            return
-        if manifest.status is Status.FINISHED:
-            manifest.status = Status.FAILED
-        if finding.code not in {known.code for known in manifest.findings}:
-            manifest.findings.append(finding)
-
-    def _summarise(self) -> Summary:
-        manifest = self._manifest
-        try:
-            data = read_run(self.folder.path, manifest=manifest)
-            manifest.run_queue_wait_ms = run_queue_waits_ms(data)
-            return summarise(data)
-        except UserError as error:
-            manifest.findings.append(Finding(Reason.RIG_FAILED, str(error)))
-            manifest.status = Status.FAILED
-            nothing = RunData(
-                self.folder.path, manifest, requests=None, resources=None, gc=None, loop=None, spans=None, backend=None
-            )
-            return summarise(nothing)
 
     def _end_load(self) -> None:
         self._processes.end_load()
@@ -299,13 +246,3 @@ _CHILD_REASONS = {
     "coordinator": Reason.GENERATOR_DIED,
     "generator": Reason.GENERATOR_DIED,
 }
-
-
-def _disk_or_rig(error: OSError) -> Reason:
-    return Reason.DISK_FULL if error.errno in (errno.ENOSPC, errno.EDQUOT) else Reason.RIG_FAILED
-
-
-def _cannot(what: str, error: OSError) -> str:
-    where = f" ({error.filename})" if error.filename else ""
-    advice = f" {MAKE_ROOM}" if _disk_or_rig(error) is Reason.DISK_FULL else ""
-    return f"{what}: {error.strerror or error}{where}.{advice}"

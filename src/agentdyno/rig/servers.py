@@ -168,21 +168,45 @@ def streams(host_url: str, options: BenchOptions) -> bool:
     return b"event: final" in body
 
 
+@dataclass(frozen=True, slots=True)
+class FirstRequest:
+    """The one request that a host must answer rightly before the load. timeout_s: when its asker gives it up."""
+
+    body: bytes
+    timeout_s: float
+    order: str
+    scenario: str
+
+    @classmethod
+    def of(cls, options: BenchOptions) -> FirstRequest:
+        """That of a run."""
+        plan = options.plan
+        order = order_id(plan.seed, Stage.WARMUP, FIRST_ANSWER_INDEX)
+        timeout_s = min(_FIRST_ANSWER_TIMEOUT_S, options.ready_timeout_s)
+        request = SCENARIOS[plan.scenario].request(plan.seed, Stage.WARMUP, FIRST_ANSWER_INDEX, ceil(timeout_s * 1000))
+        return cls(msgspec.json.encode(request), timeout_s + _MARGIN_S, order, plan.scenario)
+
+    def check(self, status: int, body: bytes, key: bytes, log_tail: str = "") -> None:
+        """Raises WrongAnswer with a sentence, and the end of the host's log, when it was not answered rightly."""
+        judged = judge(status, body, self.order, key, SCENARIOS[self.scenario])
+        if judged.outcome is not Outcome.OK:
+            said = body[:300].decode("utf-8", "replace")
+            raise WrongAnswer(
+                f"The first request was not answered rightly ({judged.reason}): status {status}, body {said!r}."
+                f"{log_tail}"
+            )
+
+
 def first_answer(host: Host, options: BenchOptions, key: bytes) -> float:
     """Send one request and check its answer in full; returns how long it took, ms.
 
     A host that answers wrongly is so told apart at once, in words, instead of after a minute of load.
     Raises WrongAnswer; ChildFailed when the host dies of it.
     """
-    plan = options.plan
-    scenario = SCENARIOS[plan.scenario]
-    order = order_id(plan.seed, Stage.WARMUP, FIRST_ANSWER_INDEX)
-    timeout_s = min(_FIRST_ANSWER_TIMEOUT_S, options.ready_timeout_s)
-    request = scenario.request(plan.seed, Stage.WARMUP, FIRST_ANSWER_INDEX, ceil(timeout_s * 1000))
-    sent = msgspec.json.encode(request)
+    request = FirstRequest.of(options)
     begin = time.monotonic()
     try:
-        body = fetch(host.url + INVOKE_PATH, timeout_s + _MARGIN_S, method="POST", body=sent)
+        body = fetch(host.url + INVOKE_PATH, request.timeout_s, method="POST", body=request.body)
         status = 200
     except HTTPError as error:
         status, body = error.code, body_of(error)
@@ -193,11 +217,5 @@ def first_answer(host: Host, options: BenchOptions, key: bytes) -> float:
             raise ChildFailed(child.role, text) from error
         raise WrongAnswer(f"The first request got no answer: {error}.{child.log_tail()}") from error
     elapsed_ms = (time.monotonic() - begin) * 1000
-    judged = judge(status, body, order, key, scenario)
-    if judged.outcome is not Outcome.OK:
-        said = body[:300].decode("utf-8", "replace")
-        raise WrongAnswer(
-            f"The first request was not answered rightly ({judged.reason}): status {status}, body {said!r}."
-            f"{host.child.log_tail()}"
-        )
+    request.check(status, body, key, host.child.log_tail())
     return elapsed_ms

@@ -1,0 +1,154 @@
+"""What a person asks of a cluster: install, a bench, to fetch a run, uninstall."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+
+from agentdyno.cluster.kube import ApiLost, Kube
+from agentdyno.cluster.preparation import prepare_manifest, roll_in
+from agentdyno.cluster.release import Place, Release
+from agentdyno.cluster.run import STATE_FILE, ClusterRun
+from agentdyno.cluster.settings import Asked, State, new_run_id, read_words, state_of
+from agentdyno.contract.adapter import AdapterFolder, Variant
+from agentdyno.contract.errors import UserError
+from agentdyno.contract.proof import KEY_VARIABLE, ProofError, key_from_environment
+from agentdyno.contract.run import ExitCode
+from agentdyno.contract.summary import Summary
+from agentdyno.record.folder import RunFolder
+from agentdyno.record.manifest import Manifest
+from agentdyno.report.terminal import print_summary
+from agentdyno.rig.building import say
+from agentdyno.rig.frameworks import resolve
+from agentdyno.rig.interruption import Interrupted, Interruption
+from agentdyno.rig.options import BenchOptions, Words
+from agentdyno.rig.servers import FirstRequest
+
+INSTALL_S = 1800.0  # an example with vLLM downloads a model
+
+
+def install(place: Place, values: Sequence[Path]) -> ExitCode:
+    """The chart with these values files; what is there already is brought to them. Raises HelmError, KubeError."""
+    Kube.connect(place.namespace, place.context)
+    say(f"installing {place.release} in the namespace {place.namespace}; a model may take its time")
+    Release(place).install(values, INSTALL_S)
+    say("installed; a run: make bench TARGET=k8s FRAMEWORK=lightagent")
+    return ExitCode.VALID
+
+
+def uninstall(place: Place) -> ExitCode:
+    """All of it, records that were not fetched too. Raises HelmError."""
+    Release(place).remove()
+    say(f"{place.release} is gone from the namespace {place.namespace}")
+    return ExitCode.VALID
+
+
+def bench(words: Words, place: Place) -> ExitCode:
+    """One run; prints the summary, and the run folder's path as the last line on stdout. Raises UserError."""
+    kube, release = Kube.connect(place.namespace, place.context), Release(place)
+    asked = ask(words, release)
+    with Interruption() as interruption:
+        prepared = prepare(asked, place, kube, release, interruption)
+        folder = RunFolder.create(asked.options.out, asked.variant.name)
+        summary, code = prepared.measure(folder, interruption)
+    return _show(folder, summary, code)
+
+
+def ask(words: Words, release: Release) -> Asked:
+    """What is asked of a release. Raises OptionError, AdapterError, HelmError."""
+    adapter, variant = resolve(words.framework)
+    values = release.values()
+    return asked_of(read_words(words, values), adapter, variant, values)
+
+
+def asked_of(options: BenchOptions, adapter: AdapterFolder, variant: Variant, values: dict[str, Any]) -> Asked:
+    """The same with options that are read already. Raises UserError for a framework that the chart has no image of."""
+    if variant.command is not None:
+        raise UserError(f"{variant.name} is a program of its own, for which the chart has no image: measure it here.")
+    backend = values["backend"]
+    kind = {"url": "openai"}.get(backend["kind"], backend["kind"])
+    address = backend["url"]["address"] if kind == "openai" else None
+    about: dict[str, str | int | float | None] = {"kind": kind, "model": backend["model"], "url": address or None}
+    return Asked(options, adapter, variant, about, values)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A framework that is rolled in and ready."""
+
+    asked: Asked
+    state: State
+    manifest: Manifest
+    key: bytes
+    release: Release
+    kube: Kube
+
+    def measure(self, folder: RunFolder, interruption: Interruption) -> tuple[Summary, ExitCode]:
+        """Put the load on and bring the records into the folder."""
+        self.manifest.run_id = folder.run_id
+        run = ClusterRun(folder, self.manifest, self.state, self.release, self.kube, interruption)
+        return run.run(FirstRequest.of(self.asked.options), self.key)
+
+
+def prepare(asked: Asked, place: Place, kube: Kube, release: Release, interruption: Interruption) -> Prepared:
+    """Roll the framework in. Raises UserError, KeyboardInterrupt for what came before anything was measured."""
+    values = asked.release_values
+    if values["load"]["enabled"]:  # two runs would share one host
+        raise UserError(
+            f"The release is in the middle of run {values['run']['id']}, or its records have not been fetched: "
+            "agentdyno fetch RUN. To drop them: helm upgrade ... --reuse-values --set load.enabled=false"
+        )
+    state = state_of(asked, place, new_run_id())
+    secret = values["proof"]["existingSecret"] or place.name("proof")
+    try:
+        interruption.listen()
+        pods = roll_in(release, kube, asked, state)
+        key = key_from_environment({KEY_VARIABLE: kube.secret(str(secret), "proof-key").decode("ascii", "replace")})
+        manifest = prepare_manifest(kube, pods, asked, state)
+    except Interrupted as error:
+        raise KeyboardInterrupt from error
+    except ProofError as error:
+        raise UserError(f"The Secret {secret} holds no proof key. {error}") from error
+    except ApiLost as error:
+        raise UserError(f"{error} Nothing was measured.") from error
+    return Prepared(asked, state, manifest, key, release, kube)
+
+
+def fetch(name: str, runs: Path) -> ExitCode:
+    """Bring here what a run left in its pods, following it first where it still goes on; prints as `bench` does.
+
+    name: the run's folder, or the beginning of its name under `runs`. Raises UserError.
+    """
+    folder = RunFolder(_folder(name, runs))
+    file = folder.raw / STATE_FILE
+    if not file.exists():
+        raise UserError(f"{folder.path} is no run of a cluster, or all of it is here already.")
+    state = msgspec.json.decode(file.read_bytes(), type=State)
+    manifest = msgspec.json.decode((folder.path / "manifest.json").read_bytes(), type=Manifest)
+    kube = Kube.connect(state.namespace, state.context)
+    with Interruption() as interruption:
+        run = ClusterRun(folder, manifest, state, Release(state.place), kube, interruption)
+        summary, code = run.resume()
+    return _show(folder, summary, code)
+
+
+def _folder(name: str, runs: Path) -> Path:
+    if (Path(name) / "manifest.json").exists():
+        return Path(name)
+    found = sorted(path.parent for path in runs.glob(f"{name}*/manifest.json"))
+    if len(found) != 1:
+        there = f"there are {', '.join(path.name for path in found)}" if found else "there is none"
+        raise UserError(f"No single run in {runs} whose name begins with {name!r}: {there}.")
+    return found[0]
+
+
+def _show(folder: RunFolder, summary: Summary, code: ExitCode) -> ExitCode:
+    print_summary(summary, Console(file=sys.stdout, soft_wrap=not sys.stdout.isatty()))
+    sys.stdout.write(f"{folder.path}\n")
+    return code

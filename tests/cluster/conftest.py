@@ -1,0 +1,30 @@
+"""A fake cluster for each test, and a rig that looks at it without waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentdyno.cluster import collect, kube, run
+from agentdyno.cluster.kube import Kube
+from tests.cluster.fake_cluster import NAMESPACE, FakeCluster
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
+    monkeypatch.setattr(run, "LOOK_S", 0.02)
+    monkeypatch.setattr(collect, "SETTLE_PAUSE_S", 0.01)
+    monkeypatch.setattr(kube, "PATIENCE_S", 20.0)
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    with FakeCluster(folder) as made:
+        monkeypatch.setenv("KUBECONFIG", str(made.kubeconfig))
+        monkeypatch.setenv("HELM", str(made.helm))
+        yield made
+
+
+@pytest.fixture
+def api(cluster: FakeCluster) -> Kube:
+    return Kube.connect(NAMESPACE)

@@ -1,0 +1,204 @@
+"""A whole run against a fake cluster: from the words to a verdict that is computed from what was fetched."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+
+from agentdyno.audit.command import audit
+from agentdyno.cluster.bench import bench
+from agentdyno.cluster.release import Place
+from agentdyno.contract.run import ExitCode
+from agentdyno.contract.summary import Summary
+from agentdyno.record.checksums import CHECKSUMS_FILE
+from agentdyno.record.manifest import Manifest
+from agentdyno.report.rebuild import rebuild
+from agentdyno.rig.environments import ROOT
+from agentdyno.rig.options import Words
+from tests.cluster.fake_cluster import NAMESPACE, RELEASE, FakeCluster
+from tests.cluster.fake_load import BACK_NS, CPU_PER_REQUEST_S, THERE_NS, S
+
+PLACE = Place(RELEASE, NAMESPACE)
+
+
+def words(out: Path, **more: str) -> Words:
+    given = {"rate": "20", "duration": "3s", "warmup": "1s", "cooldown": "1s", "workers": "2", "out": str(out)}
+    return Words(framework="bare", **(given | more))
+
+
+def only(out: Path) -> Path:
+    (folder,) = out.iterdir()
+    return folder
+
+
+def summary_of(out: Path) -> Summary:
+    return msgspec.json.decode((only(out) / "summary.json").read_bytes(), type=Summary)
+
+
+def manifest_of(out: Path) -> Manifest:
+    return msgspec.json.decode((only(out) / "manifest.json").read_bytes(), type=Manifest)
+
+
+def reasons(out: Path) -> set[str]:
+    return {finding.code.value for finding in summary_of(out).verdict.reasons}
+
+
+def notes(out: Path) -> set[str]:
+    return {finding.code.value for finding in summary_of(out).verdict.notes}
+
+
+def test_a_run_leaves_what_a_local_one_leaves(
+    cluster: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "runs"
+    code = bench(words(out), PLACE)
+    summary, folder = summary_of(out), only(out)
+    assert (code, summary.verdict.reasons) == (ExitCode.VALID, ())
+    assert capsys.readouterr().out.splitlines()[-1] == str(folder)
+    assert {path.name for path in folder.iterdir()} == {
+        *("manifest.json", "summary.json", "requests.parquet", "spans.parquet", "resources.parquet", "gc.parquet"),
+        *("loop.parquet", "backend.json", "logs", CHECKSUMS_FILE),
+    }
+    assert summary.load is not None
+    assert (summary.load.arrivals, summary.load.ok, summary.generator.workers) == (60, 60, 2)
+    assert summary.spans.expected == summary.spans.received == 60 * 12
+    assert (summary.gc.collections, summary.memory_mb.rss_idle) == (1, 60.0)
+    assert {path.name for path in (folder / "logs").iterdir()} == {
+        *("host.log", "backend.log", "recorder.log", "coordinator.log", "generator-0.log", "generator-1.log"),
+        "host-metrics.txt",
+    }
+
+
+def test_what_is_measured_on_the_hosts_clock_is_laid_beside_the_load_without_comparing_clocks(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    bench(words(tmp_path / "runs"), PLACE)
+    summary, manifest = summary_of(tmp_path / "runs"), manifest_of(tmp_path / "runs")
+    # The host's CPU runs at a steady rate in the load and not at all before it: a window that is off would show.
+    assert summary.cpu_ms_per_request == pytest.approx(CPU_PER_REQUEST_S * 1000, rel=0.02)
+    true_t0_ns = cluster.t0_ns + cluster.clocks.host
+    assert manifest.t0_monotonic_ns is not None
+    assert abs(manifest.t0_monotonic_ns - true_t0_ns) <= (THERE_NS + BACK_NS) / 2
+    assert manifest.cluster is not None
+    assert [one["width_ns"] for one in manifest.cluster["t0"]["workers"]] == [THERE_NS + BACK_NS] * 2
+
+
+def test_percentiles_are_those_of_all_workers_samples_together(cluster: FakeCluster, tmp_path: Path) -> None:
+    bench(words(tmp_path / "runs", rate="100", workers="3"), PLACE)
+    service = summary_of(tmp_path / "runs").latency_ms.service
+    # Request i takes 10 + i ms; measured are 100 to 399, a third of them by each worker.
+    pooled = [10.0 + index for index in range(100, 400)]
+    assert (service.n, service.mean, service.max) == (300, pytest.approx(sum(pooled) / 300), 409.0)
+    for name, quantile in (("p50", 0.5), ("p90", 0.9), ("p95", 0.95)):
+        assert getattr(service, name) == pytest.approx(pooled[round(quantile * 300) - 1]), name
+
+
+def test_each_call_is_served_within_it_on_the_hosts_clock(cluster: FakeCluster, tmp_path: Path) -> None:
+    bench(words(tmp_path / "runs"), PLACE)
+    spans = pq.read_table(only(tmp_path / "runs") / "spans.parquet").to_pylist()
+    by_id = {(span["service"], span["span_id"]): span for span in spans}
+    served = [span for span in spans if span["kind"] == "served"]
+    assert len(served) == 100 * 4
+    for span in served:
+        call = by_id["host", span["parent_span_id"]]
+        assert call["start_monotonic_ns"] < span["start_monotonic_ns"] < span["end_monotonic_ns"]
+        assert span["end_monotonic_ns"] < call["end_monotonic_ns"]
+    roots = [span for span in spans if span["kind"] == "request"]
+    for root in roots:
+        client = by_id["generator", root["parent_span_id"]]
+        assert client["start_monotonic_ns"] <= root["start_monotonic_ns"] <= client["end_monotonic_ns"]
+
+
+def test_without_traces_the_pods_clocks_are_looked_at(cluster: FakeCluster, tmp_path: Path) -> None:
+    bench(words(tmp_path / "runs", traces="off"), PLACE)
+    manifest = manifest_of(tmp_path / "runs")
+    assert manifest.cluster is not None
+    assert manifest.cluster["t0"]["by"] == "marks"
+    assert manifest.t0_monotonic_ns is not None
+    width = max(one["width_ns"] for one in manifest.cluster["t0"]["workers"])
+    assert abs(manifest.t0_monotonic_ns - cluster.t0_ns - cluster.clocks.host) <= width / 2 + 1
+    assert width < 5 * S
+
+
+def test_two_upgrades_begin_a_run_and_one_ends_it(cluster: FakeCluster, tmp_path: Path) -> None:
+    bench(words(tmp_path / "runs"), PLACE)
+    changes = [call for call in cluster.helm_calls if call[0] == "upgrade"]
+    assert len(changes) == 3
+    assert all("--reset-values" in call and call[-2:] == ["--namespace", NAMESPACE] for call in changes)
+    assert ["--wait" in call for call in changes] == [True, False, False]
+    assert cluster.values["load"]["enabled"] is False
+    assert cluster.given["prometheus"] == {"enabled": False}  # as a person had it
+    assert not [name for name in cluster.pods if "load" in name]
+    run = cluster.values["run"]["id"]
+    assert len(run) <= 22
+    assert manifest_of(tmp_path / "runs").cluster["run"] == run
+
+
+def test_nothing_of_the_run_before_stays_in_the_values(cluster: FakeCluster, tmp_path: Path) -> None:
+    bench(words(tmp_path / "slow", tool_latency="order_status=20", seats="8"), PLACE)
+    assert cluster.given["run"]["timing"]["tool_latency_ms"] == {"order_status": "const:20"}
+    bench(words(tmp_path / "plain"), PLACE)
+    assert cluster.given["run"]["timing"]["tool_latency_ms"] == {}
+    assert "max_num_seqs" not in cluster.given["run"]["timing"]
+
+
+def test_a_vllm_is_watched_too(cluster: FakeCluster, tmp_path: Path) -> None:
+    cluster.given["backend"] = {"kind": "vllm", "model": "qwen"}
+    cluster.set(cluster.given)
+    out = tmp_path / "runs"
+    assert bench(words(out), PLACE) is ExitCode.VALID
+    assert manifest_of(out).backend == {"kind": "vllm", "model": "qwen", "url": None}
+    assert (only(out) / "logs" / "backend.log").read_text() == "log of vllm\n"
+    before = {name: pod["metadata"]["uid"] for name, pod in cluster.pods.items()}
+    cluster.on_list = lambda c: c.values["load"]["enabled"] and c.replaced("backend")
+    assert bench(words(tmp_path / "again"), PLACE) is ExitCode.INVALID_RUN
+    assert "pod_evicted" in reasons(tmp_path / "again")
+    assert any(name in before for name in cluster.pods)  # vLLM was not rolled
+
+
+def test_the_manifest_says_where_it_ran_and_names_no_machine(cluster: FakeCluster, tmp_path: Path) -> None:
+    bench(words(tmp_path / "runs"), PLACE)
+    text = (only(tmp_path / "runs") / "manifest.json").read_text()
+    facts = json.loads(text)["cluster"]
+    assert {pod["component"]: pod["node"] for pod in facts["pods"]} == {"sut": 1, "backend": 2, "recorder": 3}
+    assert facts["pods"][0]["containers"]["host"]["image_id"] == "i/host@sha256:1"
+    assert facts["nodes"]["1"]["kubeletVersion"] == "v1.34.1"
+    assert "node-1" not in text
+    assert "must not be kept" not in text
+
+
+def test_an_image_of_another_lock_makes_the_run_invalid(cluster: FakeCluster, tmp_path: Path) -> None:
+    cluster.lock = "0" * 64
+    assert bench(words(tmp_path / "runs"), PLACE) is ExitCode.INVALID_RUN
+    assert reasons(tmp_path / "runs") == {"environment_differs"}
+
+
+def test_images_of_other_sources_make_the_run_invalid(cluster: FakeCluster, tmp_path: Path) -> None:
+    cluster.sources = tmp_path / "sources"
+    shutil.copytree(ROOT / "src" / "agentdyno", cluster.sources)
+    (cluster.sources / "host" / "app.py").write_text("another\n")
+    assert bench(words(tmp_path / "runs"), PLACE) is ExitCode.INVALID_RUN
+    assert reasons(tmp_path / "runs") == {"environment_differs"}
+    assert "host/app.py" in summary_of(tmp_path / "runs").verdict.reasons[0].message
+
+
+def test_a_host_at_its_cpu_limit_is_noted(cluster: FakeCluster, tmp_path: Path) -> None:
+    cluster.cgroup = msgspec.structs.replace(cluster.cgroup, throttled_periods=300)
+    assert bench(words(tmp_path / "runs"), PLACE) is ExitCode.VALID
+    assert "throttled" in notes(tmp_path / "runs")
+
+
+def test_such_a_run_is_audited_and_reported_as_any_other(
+    cluster: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench(words(tmp_path / "runs"), PLACE)
+    capsys.readouterr()
+    code = audit(only(tmp_path / "runs"))
+    assert code is ExitCode.VALID, capsys.readouterr().out
+    assert rebuild(str(only(tmp_path / "runs")), runs=tmp_path) is ExitCode.VALID
+    assert (only(tmp_path / "runs") / "report.html").stat().st_size > 10_000

@@ -1,0 +1,60 @@
+"""A campaign on a cluster is the local one with its runs elsewhere. Its environments are those of the checkout."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from agentdyno.cluster.compare import compare
+from agentdyno.contract.campaign import Campaign
+from agentdyno.contract.summary import Framework
+from agentdyno.rig import compare as local
+from agentdyno.rig.campaign_identity import Entry
+from agentdyno.rig.campaign_plan import variant_of
+from agentdyno.rig.compare import CampaignWords
+from agentdyno.rig.options import OptionError
+from tests.cluster.fake_cluster import FakeCluster
+from tests.cluster.test_bench import PLACE, words
+
+ENTRY = Entry(
+    label="", variant="", framework=Framework("", None, "default", "llm"), environment_sha256="", distributions=1
+)
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CampaignWords:
+    """Two entries, one round, a rate that is given. What a checkout without environments cannot say is put in."""
+
+    def entry(label: str) -> Entry:
+        name = variant_of(label)
+        framework = msgspec.structs.replace(ENTRY.framework, name=name)
+        return msgspec.structs.replace(ENTRY, label=label, variant=name, framework=framework)
+
+    monkeypatch.setattr(local, "entry", entry)
+    monkeypatch.setattr(local, "rig_sha256", lambda: "rig")
+    bench = replace(words(tmp_path / "campaigns"), framework="", workers=None, duration="1s")
+    options = {"rounds": "1", "steady_rate": "10", "null": "off", "heap": "off"}
+    return CampaignWords(names=["bare", "lightagent-llm"], bench=bench, **options)
+
+
+def test_the_runs_of_a_campaign_take_place_there(cluster: FakeCluster, tmp_path: Path, asked: CampaignWords) -> None:
+    compare(asked, PLACE)
+    (folder,) = (tmp_path / "campaigns").iterdir()
+    campaign = msgspec.json.decode((folder / "campaign.json").read_bytes(), type=Campaign)
+    assert sorted((run.label, run.load.value) for run in campaign.runs) == [
+        (label, load) for label in ("bare", "lightagent-llm") for load in ("standard", "steady")
+    ]
+    assert all(run.run_id for run in campaign.runs)
+    assert sorted(cluster.rolled_in) == ["bare", "bare", "lightagent-llm", "lightagent-llm"]
+    assert campaign.model == "agentdyno-mock"
+    assert (folder / "report.html").exists()
+
+
+def test_what_is_local_alone_is_refused(cluster: FakeCluster, asked: CampaignWords) -> None:
+    with pytest.raises(OptionError, match="HEAP is for runs on one machine"):
+        compare(replace(asked, heap="on"), PLACE)
+    with pytest.raises(OptionError, match="BACKEND is chosen at install"):
+        compare(replace(asked, bench=replace(asked.bench, backend="http://llm/v1")), PLACE)
