@@ -64,6 +64,7 @@ help:
 #:   env [FRAMEWORK=x]    a framework's environment, .venvs/x (all of them)
 #: Develop
 #:   test                 all tests (PYTEST_ARGS='-k schedule -x')
+#:   test-capacity        searches for a capacity that is known (5 minutes, on a quiet machine)
 #:   test-vllm            against a real vLLM on the CPU (2 GB, minutes); record-vllm records its answers anew
 #:   lint, format         ruff and mypy; ruff's formatter
 #:   dashboards-json      grafana/dashboards/ from its source
@@ -169,6 +170,10 @@ lock: setup
 test: setup
 	@$(AGENTDYNO) env --all
 	@.venv/bin/python -m pytest $(PYTEST_ARGS)
+
+.PHONY: test-capacity
+test-capacity: setup
+	@AGENTDYNO_KNOWN_CAPACITY=1 .venv/bin/python -m pytest tests/e2e/test_capacity.py
 
 .PHONY: test-vllm record-vllm
 test-vllm: setup

@@ -10,6 +10,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from agentdyno.analysis.capacity import read_result
@@ -20,6 +21,10 @@ from tests.e2e.benches import ADAPTERS, PROGRAM, Bench, Benches, Ended, strict_j
 pytestmark = pytest.mark.e2e
 
 KNOWN_RPS = 20.0
+_WANTED = "AGENTDYNO_KNOWN_CAPACITY"
+_KNOWN = pytest.mark.skipif(
+    not os.environ.get(_WANTED), reason="a search of 5 minutes that wants a quiet machine: make test-capacity"
+)
 SEARCH = (str(PROGRAM), "capacity")
 MOCK = ("--seats", "2", "--ttft", "25", "--slo", "p95<600ms,errors<1%", "--step", "5s", "--resolution", "20%")
 FROM_15 = (*MOCK, "--rate", "15", "--max-rate", "60", "--max-steps", "22")
@@ -40,6 +45,7 @@ def in_first_step(bench: Bench) -> None:
     wait_for(lambda: list(bench.out.glob("*/steps/*/raw/requests-*.jsonl")), "the first step")
 
 
+@_KNOWN
 @pytest.mark.timeout(700)
 def test_the_known_capacity_is_found(searched: Ended) -> None:
     """Within the resolution and 15 % for what the mock's timers and the host add; a busy machine may leave a bound."""
@@ -58,6 +64,7 @@ def test_the_known_capacity_is_found(searched: Ended) -> None:
     assert f"{rate:g}/s met the objective" in searched.out
 
 
+@_KNOWN
 @pytest.mark.timeout(700)
 def test_the_knee_shows_in_the_curve(searched: Ended) -> None:
     found = read_result(searched.folder)
@@ -78,11 +85,10 @@ def test_the_knee_shows_in_the_curve(searched: Ended) -> None:
         assert processes[StepKind.CONFIRM] > processes[StepKind.RAMP]
 
 
+@_KNOWN
 @pytest.mark.timeout(700)
 def test_everything_is_recomputed_from_the_raw_files(searched: Ended, tmp_path: Path) -> None:
-    from msgspec import to_builtins
-
-    assert json.loads(json.dumps(to_builtins(read_result(searched.folder)))) == result(searched)
+    assert json.loads(json.dumps(msgspec.to_builtins(read_result(searched.folder)))) == result(searched)
     changed = searched.folder / "steps" / result(searched)["steps"][0]["run_id"] / "step.json"
     before = changed.read_bytes()
     try:
@@ -103,6 +109,7 @@ def test_ctrl_c_keeps_the_folder(benches: Benches) -> None:
     found = result(ended)
     assert (found["capacity_rps"], found["complete"]) == (None, False)
     assert "interrupted" in found["reason"]
+    assert json.loads(json.dumps(msgspec.to_builtins(read_result(ended.folder)))) == found
     ended.check_clean()
 
 
