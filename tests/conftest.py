@@ -2,8 +2,8 @@
 and clocks into gevent's under every other test. Processes that tests start are patched as they always are.
 
 
-Under pytest-xdist the tests that put load on real processes stay one after the other on one worker, so that they do not
-take each other's cores; the others go folder by folder, so that what a folder's tests share is made once.
+Under pytest-xdist the tests that put load on real processes go file by file, the others folder by folder, so that what
+they share is made once.
 """
 
 import os
@@ -22,6 +22,6 @@ _TESTS = Path(__file__).parent
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        folder = item.path.relative_to(_TESTS).parts[0]
+        place = item.path.relative_to(_TESTS)
         loaded = item.get_closest_marker("e2e") is not None
-        item.add_marker(pytest.mark.xdist_group("e2e" if loaded else folder))
+        item.add_marker(pytest.mark.xdist_group(place.as_posix() if loaded else place.parts[0]))

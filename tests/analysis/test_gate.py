@@ -41,7 +41,7 @@ def test_without_limits_the_usual_alarm_holds() -> None:
 @pytest.mark.parametrize(
     ("at_most", "at_least", "sentence"),
     [
-        ("p98=+20%", None, r"^--max: there is no metric 'p98'\. There are: goodput, cpu_per_request, p50"),
+        ("p98=+20%", None, r"^--max: there is no metric 'p98'\. There are: goodput, cpu_per_request, idle_cpu, p50"),
         ("p99", None, r"^--max 'p99' is no limit\. Write a metric and a change in percent: --max p99=\+20%\."),
         ("p99=20", None, "is no limit"),
         ("p99=nan%", None, "is no limit"),
