@@ -2,8 +2,8 @@
 and clocks into gevent's under every other test. Processes that tests start are patched as they always are.
 
 
-Under pytest-xdist the tests that put load on real processes go file by file, the others folder by folder, so that what
-they share is made once.
+Under pytest-xdist tests/e2e goes file by file, because it takes longest; the other folders go whole, so that what their
+tests share (a framework's conformance run, above all) is made once.
 """
 
 import os
@@ -23,5 +23,5 @@ _TESTS = Path(__file__).parent
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         place = item.path.relative_to(_TESTS)
-        loaded = item.get_closest_marker("e2e") is not None
-        item.add_marker(pytest.mark.xdist_group(place.as_posix() if loaded else place.parts[0]))
+        group = place.as_posix() if place.parts[0] == "e2e" else place.parts[0]
+        item.add_marker(pytest.mark.xdist_group(group))
