@@ -19,6 +19,7 @@ from tests.golden.vllm_recording import CASES, ask, recorded
 from tests.vllm.server import API_KEY, WHY_NOT, served, wanted
 
 pytestmark = [
+    pytest.mark.e2e,
     pytest.mark.skipif(not wanted(), reason=WHY_NOT),
     pytest.mark.timeout(900),
 ]
