@@ -20,6 +20,7 @@ LOG_TAIL_LINES = 15
 _BACKLOG = 4096
 _KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SSL_CERT_FILE")
 _PR_SET_PDEATHSIG = 1
+_SESSION_END_S = 1.0
 
 
 class ChildFailed(RuntimeError):
@@ -134,8 +135,19 @@ class Child:
             except subprocess.TimeoutExpired:
                 self.send(signal.SIGKILL)
         code = self._process.wait()
+        self._let_session_end()
         self.send(signal.SIGKILL)  # whatever it started and left behind in its session
         return code
+
+    def _let_session_end(self) -> None:
+        """A moment for what still puts things in order: Python's resource tracker removes shared memory last of all."""
+        deadline = time.monotonic() + _SESSION_END_S
+        while time.monotonic() < deadline:
+            try:
+                os.killpg(self.pid, 0)
+            except OSError:
+                return
+            time.sleep(0.02)
 
 
 class Children:
