@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,7 +32,11 @@ def served(log: Path, *, parallel: bool = False, api_key: str | None = None) -> 
     children = Children()
     try:
         child = children.start(
-            "backend", [*program(python()), *settings], log=log, environment=environment(cache_folder(), 1)
+            "backend",
+            [*program(python()), *settings],
+            log=log,
+            environment=environment(cache_folder(), 1),
+            orphaned=signal.SIGTERM,
         )
         child.wait_ready(f"http://127.0.0.1:{port}/health", VLLM_READY_S)
         yield port

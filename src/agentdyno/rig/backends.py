@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from dataclasses import dataclass
@@ -161,7 +162,7 @@ def _start_vllm(
     settings = arguments(model_folder(), port=port, seed=options.plan.seed, parallel=parallel, traces_url=traces_url)
     variables = environment(cache_folder(), len(cores) if cores else 1)
     command = [*program(python()), *settings]
-    child = children.start("backend", command, log=log, cores=cores, environment=variables)
+    child = children.start("backend", command, log=log, cores=cores, environment=variables, orphaned=signal.SIGTERM)
     url = f"http://127.0.0.1:{port}"
     ready_s = child.wait_ready(f"{url}/health", VLLM_READY_S, _SignOfLife(log).look)
     say(f"vLLM: ready after {ready_s:.1f} s")

@@ -20,6 +20,7 @@ LOG_TAIL_LINES = 15
 _BACKLOG = 4096
 _KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SSL_CERT_FILE")
 _PR_SET_PDEATHSIG = 1
+_SESSION_END_S = 1.0
 
 
 class ChildFailed(RuntimeError):
@@ -134,8 +135,19 @@ class Child:
             except subprocess.TimeoutExpired:
                 self.send(signal.SIGKILL)
         code = self._process.wait()
+        self._let_session_end()
         self.send(signal.SIGKILL)  # whatever it started and left behind in its session
         return code
+
+    def _let_session_end(self) -> None:
+        """A moment for what still puts things in order: Python's resource tracker removes shared memory last of all."""
+        deadline = time.monotonic() + _SESSION_END_S
+        while time.monotonic() < deadline:
+            try:
+                os.killpg(self.pid, 0)
+            except OSError:
+                return
+            time.sleep(0.02)
 
 
 class Children:
@@ -155,12 +167,14 @@ class Children:
         environment: Mapping[str, str] | None = None,
         inherit: tuple[socket.socket, ...] = (),
         folder: Path | None = None,
+        orphaned: signal.Signals = signal.SIGKILL,
     ) -> Child:
         """Start one, in a session of its own, so that Ctrl-C reaches only the rig, which then ends it in order.
 
         role: what it is called in messages. cores: where it may run (None: anywhere). inherit: sockets it is given.
-        folder: where it runs (None: where the rig does). On Linux it dies with the rig, even when that is killed.
-        Raises ChildFailed.
+        folder: where it runs (None: where the rig does). On Linux it dies with the rig, even when that is killed:
+        orphaned is the signal that it then gets, SIGTERM for one that has processes of its own to end. Raises
+        ChildFailed.
         """
         with self._shield(), log.open("ab") as out:
             try:
@@ -173,7 +187,7 @@ class Children:
                     cwd=folder,
                     pass_fds=tuple(listener.fileno() for listener in inherit),
                     start_new_session=True,
-                    preexec_fn=_die_with_parent(),
+                    preexec_fn=_die_with_parent(orphaned),
                 )
             except (OSError, subprocess.SubprocessError) as error:
                 why = getattr(error, "strerror", None) or error
@@ -241,12 +255,12 @@ def body_of(error: urllib.error.HTTPError) -> bytes:
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-def _die_with_parent() -> Callable[[], None] | None:
+def _die_with_parent(number: signal.Signals) -> Callable[[], None] | None:
     if sys.platform != "linux":
         return None
     libc = ctypes.CDLL(None, use_errno=True)
 
     def ask() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        libc.prctl(_PR_SET_PDEATHSIG, number)
 
     return ask
