@@ -16,6 +16,7 @@ DEAD_PROXY = dict.fromkeys(
 )
 FAULTS = {"AGENTDYNO_ADAPTERS": str(ADAPTERS)}
 FILES = {
+    "SHA256SUMS",
     "manifest.json",
     "summary.json",
     "backend.json",
