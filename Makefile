@@ -2,8 +2,8 @@
 # The Python that environments are made with: the one they were made with, where nothing else is asked for.
 PYTHON ?= $(if $(realpath .venv/bin/python),.venv/bin/python,python3)
 AGENTDYNO ?= .venv/bin/agentdyno
-# Two at a time: half of the tests wait for a process or a clock most of the time.
-PYTEST_ARGS ?= -n 2 --dist loadgroup
+# Three at a time: most of the tests wait for a process or a clock most of the time.
+PYTEST_ARGS ?= -n 3 --dist loadgroup
 
 # Options of the bench: each one that is set is passed on, MAX_IN_FLIGHT=64 as --max-in-flight=64.
 BENCH_OPTIONS := RATE DURATION WARMUP COOLDOWN WORKERS TIMEOUT PROFILE OUT ADMISSION SCENARIO SEED BACKEND MODEL \

@@ -203,7 +203,7 @@ def _can_mount() -> bool:
 
 
 @pytest.mark.skipif(not _can_mount(), reason="a full disk is made by mounting a small one, which needs root on Linux")
-@pytest.mark.parametrize("disk_options", ["size=600k", "size=8k", "nr_inodes=2"])
+@pytest.mark.parametrize("disk_options", ["size=800k", "size=8k", "nr_inodes=2"])
 def test_a_full_disk(tmp_path: Path, disk_options: str) -> None:
     """Full in the middle of the load; when there is only a folder; and before there is one."""
     disk, kept, temporary = (tmp_path / name for name in ("disk", "kept", "tmp"))
@@ -241,7 +241,7 @@ def test_a_full_disk(tmp_path: Path, disk_options: str) -> None:
         summary = strict_json((folder / "summary.json").read_text(encoding="utf-8"))
         assert "disk_full" in {reason["code"] for reason in summary["verdict"]["reasons"]}
         assert strict_json((folder / "manifest.json").read_text(encoding="utf-8"))["status"] == "failed"
-    if disk_options == "size=600k":
+    if disk_options == "size=800k":
         rows = (folder / "raw" / "requests-0.jsonl").read_text(encoding="utf-8").splitlines()
         assert Counter(json.loads(row)["outcome"] for row in rows)["ok"] > 100
 
