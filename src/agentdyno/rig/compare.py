@@ -16,7 +16,6 @@ from agentdyno.analysis.comparison import compare_campaign
 from agentdyno.contract.adapter import find_variants
 from agentdyno.contract.campaign import Campaign, CampaignStatus
 from agentdyno.contract.comparison import Comparison
-from agentdyno.contract.quantities import parse_rate_rps
 from agentdyno.contract.run import ExitCode, LoadPlan
 from agentdyno.record.campaign_folder import CampaignFolder
 from agentdyno.record.manifest import source_commit
@@ -38,7 +37,7 @@ from agentdyno.rig.campaign_plan import (
 from agentdyno.rig.environments import ROOT
 from agentdyno.rig.frameworks import adapters_root, resolve
 from agentdyno.rig.native_spans import refuse_native_spans
-from agentdyno.rig.options import OptionError, Words, read, seconds, whole
+from agentdyno.rig.options import OptionError, Words, rate_rps, read, seconds, whole
 from agentdyno.rig.vllm_cpu import refuse_vllm_cpu
 
 MAX_TIME_S = 7 * 24 * 3600.0
@@ -121,7 +120,7 @@ def _begun(words: CampaignWords) -> tuple[CampaignFolder, Campaign]:
     refuse_vllm_cpu(options, "compare")
     times = _times(words, options.plan, len(labels))
     heap, curves = _switch("HEAP", words.heap), _switch("CURVES", words.curves)
-    steady_rps = None if words.steady_rate is None else _rate(words.steady_rate)
+    steady_rps = None if words.steady_rate is None else rate_rps("STEADY_RATE", words.steady_rate)
     entries = [entry(label) for label in labels]
     folder = CampaignFolder.create(options.out)
     campaign = Campaign(
@@ -182,13 +181,6 @@ def _times(words: CampaignWords, plan: LoadPlan, entries: int) -> Times:
     if words.bench.duration is not None:
         raise OptionError("TIME chooses how long each run takes; leave DURATION out, or TIME.")
     return within_budget(seconds("TIME", words.time, MAX_TIME_S), entries, rounds, plan.warmup_s)
-
-
-def _rate(text: str) -> float:
-    try:
-        return parse_rate_rps(text)
-    except ValueError as error:
-        raise OptionError(f"STEADY_RATE: {error}") from error
 
 
 def _switch(name: str, text: str) -> bool:

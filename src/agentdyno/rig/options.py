@@ -311,11 +311,16 @@ def seconds(name: str, text: str, most: float, *, zero: bool = False) -> float:
     return seconds
 
 
-def _rate(text: str) -> float:
+def rate_rps(name: str, text: str) -> float:
+    """An option that is a rate, requests a second. Raises OptionError when it is none."""
     try:
-        rate = parse_rate_rps(text)
+        return parse_rate_rps(text)
     except ValueError as error:
-        raise OptionError(f"RATE: {error}") from error
+        raise OptionError(f"{name}: {error}") from error
+
+
+def _rate(text: str) -> float:
+    rate = rate_rps("RATE", text)
     if rate > _MAX_RATE_RPS:
         raise OptionError(f"RATE={text!r} is more than {_MAX_RATE_RPS} a second, which is the most.")
     return rate

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from agentdyno.analysis.capacity import arrivals_needed
 from agentdyno.contract.capacity import SearchPlan
 from agentdyno.contract.objective import parse_objective
-from agentdyno.contract.quantities import parse_percent, parse_rate_rps
-from agentdyno.rig.options import OptionError, seconds, whole
+from agentdyno.contract.quantities import parse_percent
+from agentdyno.rig.options import OptionError, rate_rps, seconds, whole
 
 CONFIRMATIONS, CONFIRMED_BY = 3, 2
 BEYOND = (1.25, 1.5, 2.0)
@@ -32,7 +32,7 @@ class SearchWords:
 def read_plan(first_rate: float, words: SearchWords) -> SearchPlan:
     """Check the search's options. Raises OptionError, or ObjectiveError, with a sentence."""
     objective = parse_objective(words.slo)
-    max_rate = _rate("MAX_RATE", words.max_rate)
+    max_rate = rate_rps("MAX_RATE", words.max_rate)
     least_s = seconds("STEP", words.step, _MAX_STEP_S)
     most_s = seconds("MAX_STEP", words.max_step, _MAX_STEP_S)
     if most_s < least_s:
@@ -71,10 +71,3 @@ def _resolution(text: str) -> float:
     if not 1 <= percent <= 100:
         raise OptionError(f"RESOLUTION={text!r} must be from 1% to 100%; finer than that a busy machine cannot tell.")
     return percent / 100
-
-
-def _rate(name: str, text: str) -> float:
-    try:
-        return parse_rate_rps(text)
-    except ValueError as error:
-        raise OptionError(f"{name}: {error}") from error
