@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from agentdyno.analysis.campaign_runs import recomputed
 from agentdyno.analysis.capacity import read_result
 from agentdyno.analysis.heap import HeapTop, Site
-from agentdyno.analysis.run_data import DataError
+from agentdyno.analysis.run_data import read_json
 from agentdyno.contract.campaign import NULL_MARK, Campaign, Entry
 from agentdyno.contract.capacity import load_steps
 from agentdyno.contract.comparison import EntryFacts, HeapRow, LoadStep
@@ -59,10 +57,7 @@ def _heap_top(folder: CampaignFolder, run_id: str | None) -> HeapTop | None:
     file = folder.run(run_id) / HEAP_FOLDER / HEAP_TABLE
     if not file.exists():
         return None  # the host gave no profile, or the run was stopped before
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=HeapTop)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise DataError(f"{file} cannot be read: {error}.") from error
+    return read_json(file, HeapTop)
 
 
 def _rows(sites: Sequence[Site], value: Callable[[Site], int]) -> tuple[HeapRow, ...]:
