@@ -3,7 +3,7 @@
 PYTHON ?= $(if $(realpath .venv/bin/python),.venv/bin/python,python3)
 AGENTDYNO ?= .venv/bin/agentdyno
 # Three at a time: most of the tests wait for a process or a clock most of the time.
-PYTEST_ARGS ?= -n 3 --dist loadgroup
+PYTEST_ARGS ?= -n 3
 
 # Options of the bench: each one that is set is passed on, MAX_IN_FLIGHT=64 as --max-in-flight=64.
 BENCH_OPTIONS := RATE DURATION WARMUP COOLDOWN WORKERS TIMEOUT PROFILE OUT ADMISSION SCENARIO SEED BACKEND MODEL \

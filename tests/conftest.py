@@ -1,27 +1,36 @@
 """For all tests: Locust is imported without its monkey-patching, which would turn this process's sockets, threads
 and clocks into gevent's under every other test. Processes that tests start are patched as they always are.
 
-
 Under pytest-xdist tests/e2e goes file by file, because it takes longest; the other folders go whole, so that what their
-tests share (a framework's conformance run, above all) is made once.
+tests share (a framework's conformance run, above all) is made once. The groups are told to the scheduler itself: those
+of the mark `xdist_group` are lost between pytest 9.2 and pytest-xdist 3.8 (pytest-xdist's issue 1386).
 """
 
 import os
-from pathlib import Path
+from pathlib import PurePosixPath
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 os.environ["LOCUST_SKIP_MONKEY_PATCH"] = "1"
 import locust  # noqa: F401
 
 del os.environ["LOCUST_SKIP_MONKEY_PATCH"]
 
-_TESTS = Path(__file__).parent
+
+class ByFolder(LoadScopeScheduling):
+    """Hands a group of tests to one worker."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        place = item.path.relative_to(_TESTS)
-        group = place.as_posix() if place.parts[0] == "e2e" else place.parts[0]
-        item.add_marker(pytest.mark.xdist_group(group))
+def group_of(nodeid: str) -> str:
+    """Which tests go together: those of a folder of tests/, and of a file in tests/e2e."""
+    _, folder, *rest = PurePosixPath(nodeid.partition("::")[0]).parts
+    return "/".join([folder, *rest]) if folder == "e2e" else folder
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    return ByFolder(config, log)

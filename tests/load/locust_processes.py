@@ -12,6 +12,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from agentdyno.rig.processes import free_port
+
 ROOT = Path(__file__).parents[2]
 # A proxy that nothing listens on: whoever heeds it fails.
 PROXY = dict.fromkeys(("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY", "all_proxy"), "http://127.0.0.1:9")
@@ -84,6 +86,9 @@ class Processes:
 
     def locust(self, host: str, *options: str, file: str = "constant.py") -> subprocess.Popen:
         command = [sys.executable, "-m", "locust", "-f", str(ROOT / "locustfiles" / file), "--headless"]
+        # Locust's own port, 5557, is one for the whole machine: two masters on it would share each other's workers.
+        port = str(free_port())
+        command += ["--master-port", port, "--master-bind-port", port]
         return self.start([*command, "--host", host, "--records", str(self.records), *options], self.folder / "log")
 
     def wait(self, process: subprocess.Popen) -> Ended:
