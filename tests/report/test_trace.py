@@ -92,9 +92,9 @@ def test_a_slow_trace_names_the_heap_snapshots_around_it(
     tmp_path: Path, at_ms: tuple[int, ...], said: str, page: str
 ) -> None:
     data = TracedRun().read_with(tmp_path)
-    start_ns = max(phase_table(data).requests, key=lambda request: request.end_ns - request.start_ns).start_ns
+    [slowest] = phase_table(data).traces.slowest(1)
     taken = [
-        Snapshot(f"{n:03}-{(ms - at_ms[0]) // 1000}.pb.gz", (ms - at_ms[0]) / 1000, start_ns + ms * 1_000_000)
+        Snapshot(f"{n:03}-{(ms - at_ms[0]) // 1000}.pb.gz", (ms - at_ms[0]) / 1000, slowest.start_ns + ms * 1_000_000)
         for n, ms in enumerate(at_ms)
     ]
     write_index(data.path, taken)
@@ -122,7 +122,7 @@ def test_native_spans_are_marked_and_nested_and_in_no_count(tmp_path: Path) -> N
     run_.manifest.native_spans = {"title": "Somebody's", "instrumentors": [], "environment": {}}
     data = run_.read_with(tmp_path)
     before = summarise(data)
-    [slowest, *_] = sorted(phase_table(data).requests, key=lambda request: request.start_ns - request.end_ns)
+    [slowest] = phase_table(data).traces.slowest(1)
     spans = data.spans.to_pylist()
     [root] = [row for row in spans if row["trace_id"] == slowest.trace_id and row["kind"] == "request"]
     outer = {**root, "kind": "native", "service": "framework", "name": "Outer", "span_id": "a" * 16}

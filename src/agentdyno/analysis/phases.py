@@ -1,11 +1,8 @@
-"""Phase times, time split, critical path and the span ledger of one run, from spans.parquet."""
+"""Phase times, time split and the span ledger of one run, from spans.parquet."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,24 +10,22 @@ import pyarrow.compute as pc
 
 from agentdyno.analysis.percentiles import Samples, percentile
 from agentdyno.analysis.run_data import NS_PER_MS, RunData
-from agentdyno.analysis.traces import Share, TracedRequest, critical_path, of_kinds, time_split, traced_requests
-from agentdyno.contract.phases import Phase, Stretch, tile
+from agentdyno.analysis.tiling import Share, phases_ns, shares_ns
+from agentdyno.analysis.traces import Traces, of_kinds, read_traces
+from agentdyno.contract.phases import Phase
 from agentdyno.contract.run import Outcome
-from agentdyno.contract.summary import CriticalPath, PhaseTime, SpanLedger
-from agentdyno.contract.summary import Step as SummaryStep
-from agentdyno.record.collections_paused import no_collections
+from agentdyno.contract.summary import PhaseTime, SpanLedger
 from agentdyno.record.spans import SpanKind
 
 _COUNTED = (SpanKind.REQUEST, SpanKind.CHAT, SpanKind.TOOL)
 _WITH_PARENT = (*_COUNTED, SpanKind.SERVED, SpanKind.PLANNING, SpanKind.DERIVED)
-_Part = TypeVar("_Part", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseTable:
     """Per traced and verified request of the measured stage: the phases, the time split, and the whole, in ms."""
 
-    requests: list[TracedRequest]
+    traces: Traces
     phases_ms: dict[Phase, Samples]
     split_ms: dict[Share, Samples]
     total_ms: Samples
@@ -38,24 +33,12 @@ class PhaseTable:
 
 def phase_table(data: RunData) -> PhaseTable | None:
     """None when not one request is traced."""
-    with no_collections():
-        return _table(traced_requests(data))
-
-
-def _table(requests: list[TracedRequest]) -> PhaseTable | None:
-    if not requests:
+    traces = read_traces(data)
+    if traces is None:
         return None
-    tiles = [
-        tile(r.start_ns, r.end_ns, [Stretch(e.phase, e.start_ns, e.end_ns) for e in r.events if e.phase is not None])
-        for r in requests
-    ]
-    phases_ms = _samples(Phase, tiles)
-    split_ms = _samples(Share, [time_split(request) for request in requests])
-    return PhaseTable(requests, phases_ms, split_ms, np.sum(list(phases_ms.values()), axis=0))
-
-
-def _samples(parts: type[_Part], each: Sequence[Mapping[_Part, int]]) -> dict[_Part, Samples]:
-    return {part: np.array([one[part] for one in each], dtype=np.float64) / NS_PER_MS for part in parts}  # type: ignore[attr-defined]
+    phases_ms = {phase: took_ns / NS_PER_MS for phase, took_ns in phases_ns(traces).items()}
+    split_ms = {share: took_ns / NS_PER_MS for share, took_ns in shares_ns(traces).items()}
+    return PhaseTable(traces, phases_ms, split_ms, np.sum(list(phases_ms.values()), axis=0))
 
 
 def phase_times(table: PhaseTable | None) -> dict[str, PhaseTime | None]:
@@ -83,26 +66,6 @@ def time_of(samples: Samples, table: PhaseTable) -> PhaseTime:
         mean=float(samples.mean()),
         share=float(samples.sum()) / whole_ms if whole_ms > 0 else None,
     )
-
-
-def usual_path(table: PhaseTable | None) -> CriticalPath | None:
-    """The critical path that most requests took, with the mean time of each of its steps."""
-    if table is None:
-        return None
-    counts: Counter[tuple[str, ...]] = Counter()
-    sums_ns: dict[tuple[str, ...], list[int]] = {}
-    with no_collections():
-        for request in table.requests:
-            path = critical_path(request)
-            names = tuple(step.name for step in path)
-            counts[names] += 1
-            so_far = sums_ns.setdefault(names, [0] * len(path))
-            for number, step in enumerate(path):
-                so_far[number] += step.took_ns
-    usual, count = counts.most_common(1)[0]
-    means = [total / count / NS_PER_MS for total in sums_ns[usual]]
-    steps = tuple(SummaryStep(name, mean) for name, mean in zip(usual, means, strict=True))
-    return CriticalPath(requests=count, of_requests=len(table.requests), steps=steps)
 
 
 def span_ledger(data: RunData) -> SpanLedger:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from agentdyno.analysis import figures
-from agentdyno.analysis.phases import phase_table, phase_times, span_ledger, split_times, usual_path
+from agentdyno.analysis.critical_path import usual_path
+from agentdyno.analysis.phases import phase_table, phase_times, span_ledger, split_times
 from agentdyno.analysis.run_data import RunData
 from agentdyno.analysis.served import backend_times
 from agentdyno.analysis.verdict import generator, is_overloaded, verdict
@@ -38,7 +39,7 @@ def summarise(data: RunData) -> Summary:
         loop_lag_ms=figures.loop_lag(data),
         phases_ms=phases,
         time_split_ms=split_times(traces),
-        critical_path=usual_path(traces),
+        critical_path=None if traces is None else usual_path(traces.traces),
         backend_ms=backend_times(data),
         ledger=ledger,
         spans=spans,

@@ -42,7 +42,7 @@ def phase_of_call(wants_tools: bool | None) -> Phase:
 
 # Where two overlap (tools that run in parallel, a tool that starts before the answer's stream has ended) the time
 # goes to the first of these, so that it is never counted twice.
-_PRECEDENCE = (Phase.TOOL, Phase.PLAN, Phase.REFLECT)
+PRECEDENCE = (Phase.TOOL, Phase.PLAN, Phase.REFLECT)
 
 
 def tile(start_ns: int, end_ns: int, stretches: Sequence[Stretch]) -> dict[Phase, int]:
@@ -63,7 +63,7 @@ def tile(start_ns: int, end_ns: int, stretches: Sequence[Stretch]) -> dict[Phase
         return took
     first_ns = min(inside, key=itemgetter(1))[1]
     last_phase, _, last_ns = max(inside, key=itemgetter(2))
-    took |= covered(inside, _PRECEDENCE)
+    took |= covered(inside, PRECEDENCE)
     took[Phase.FRAMEWORK] = last_ns - first_ns - sum(took.values())
     took[Phase.PARSE] = first_ns - start_ns
     took[Phase.RESPOND if last_phase is Phase.REFLECT else Phase.FRAMEWORK] += end_ns - last_ns

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from agentdyno.analysis.critical_path import usual_path
 from agentdyno.analysis.phases import (
     PhaseTable,
     phase_table,
@@ -19,11 +20,11 @@ from agentdyno.analysis.phases import (
     span_ledger,
     split_times,
     time_of,
-    usual_path,
 )
 from agentdyno.analysis.run_data import RunData, read_run
 from agentdyno.analysis.served import backend_times, in_words
-from agentdyno.analysis.traces import Share, TracedRequest, of_kinds
+from agentdyno.analysis.tiling import Share
+from agentdyno.analysis.traces import TracedRequest, of_kinds
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.phases import Phase
 from agentdyno.contract.run import ExitCode
@@ -76,7 +77,7 @@ def print_trace(data: RunData, console: Console, *, slowest: int = 0) -> None:
     console.print(
         Text(
             f"{framework.name}{version}, scenario {data.manifest.plan.scenario}: "
-            f"{len(table.requests)} traced and verified requests of the measured stage",
+            f"{len(table.traces)} traced and verified requests of the measured stage",
             "italic",
         )
     )
@@ -84,16 +85,14 @@ def print_trace(data: RunData, console: Console, *, slowest: int = 0) -> None:
     _print_times("What the time went into, ms", _split_rows(table), console)
     if within := in_words(backend_times(data)):
         console.print(Text(within))
-    path = usual_path(table)
-    if path is not None:
-        _print_path(path, console)
+    _print_path(usual_path(table.traces), console)
     spans = span_ledger(data)
     line = f"Spans: {spans.expected} expected, {spans.received} received, {spans.orphaned} orphaned"
     console.print(Text(f"{line}, {spans.dropped} records dropped by their sender."))
     if data.manifest.native_spans is not None:
         console.print(Text(_native_line(data, data.manifest.native_spans)))
     heap = read_index(data.path) if slowest else None
-    for request in sorted(table.requests, key=lambda r: r.start_ns - r.end_ns)[:slowest]:
+    for request in table.traces.slowest(slowest):
         _print_waterfall(data, request, console)
         if heap is not None:
             _print_heap(data.path, heap, request, console)
