@@ -64,17 +64,28 @@ def test_imports_point_one_way(package: str) -> None:
     assert not wrong
 
 
+# Imported by name, where OpenTelemetry's SDK is on the import path: in no timed process.
+NATIVE_LEDGER = "host/native_ledger.py"
+
+
 @pytest.mark.parametrize("package", LIGHT)
 def test_what_a_measured_process_runs_needs_only_the_base_dependencies(package: str) -> None:
     allowed = LIGHT_DEPENDENCIES | set(sys.stdlib_module_names) | {"agentdyno"}
     wrong = [
         f"{file.relative_to(SOURCE)} imports {name}"
         for file in _files(package)
-        if "template" not in file.parts
+        if "template" not in file.parts and file.relative_to(SOURCE).as_posix() != NATIVE_LEDGER
         for name in _imports(file)
         if name.split(".")[0] not in allowed
     ]
     assert not wrong
+
+
+def test_only_a_host_with_the_frameworks_own_spans_loads_what_counts_them() -> None:
+    name = "agentdyno." + NATIVE_LEDGER.removesuffix(".py").replace("/", ".")
+    assert not [str(file) for file in SOURCE.rglob("*.py") if name in _imports(file)]
+    named = [file.name for file in SOURCE.rglob("*.py") if f'"{name}"' in file.read_text(encoding="utf-8")]
+    assert named == ["native.py"]
 
 
 def test_only_the_command_line_is_imported_by_nobody() -> None:

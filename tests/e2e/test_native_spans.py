@@ -42,6 +42,9 @@ def test_they_disturb_no_count(framework: str, ended: Ended) -> None:
     assert ended.summary["ledger"]["llm_calls"] == 4
     recorder = ended.manifest["recorder"]
     assert (recorder["otlp_refused"], recorder["otlp_rejected_spans"]) == (0, 0)
+    taken = recorder["otlp_spans"]
+    said = f"Of {taken} spans of the framework's own {taken} were exported and 0 lost."
+    assert said in (ended.folder / "logs" / "host.log").read_text(encoding="utf-8")
 
 
 def test_they_hang_in_the_requests_own_traces(framework: str, ended: Ended) -> None:

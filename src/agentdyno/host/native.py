@@ -41,16 +41,18 @@ class NativeSpans:
             sdk = importlib.import_module("opentelemetry.sdk.trace")
             export = importlib.import_module("opentelemetry.sdk.trace.export")
             resources = importlib.import_module("opentelemetry.sdk.resources")
-            http = importlib.import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+            ledger = importlib.import_module("agentdyno.host.native_ledger")
             self._api: Any = importlib.import_module("opentelemetry.trace")
             self._context: Any = importlib.import_module("opentelemetry.context")
         except ImportError as error:
             text = f"the framework's instrumentation cannot be loaded from {site_packages}: {error}"
             raise NativeSpansMissing(text) from error
+        self._ended, self._exporter = ledger.Ended(), ledger.Exporter(otlp_url)
         self._provider: Any = sdk.TracerProvider(resource=resources.Resource({"service.name": SERVICE_NAME}))
+        self._provider.add_span_processor(self._ended)
         self._provider.add_span_processor(
             export.BatchSpanProcessor(
-                http.OTLPSpanExporter(endpoint=otlp_url),
+                self._exporter,
                 max_queue_size=_QUEUED_SPANS,
                 max_export_batch_size=_BATCH_SPANS,
                 schedule_delay_millis=_DELAY_MS,
@@ -78,5 +80,7 @@ class NativeSpans:
         self._context.attach(self._api.set_span_in_context(self._api.NonRecordingSpan(parent)))
 
     def close(self) -> None:
-        """Hand over what is still queued, for a second and a half at most."""
+        """Hand over what is still queued, for a second and a half at most; the log says how many were lost."""
         self._provider.force_flush(_FLUSH_MS)
+        ended, taken = self._ended.count, self._exporter.count
+        sys.stderr.write(f"Of {ended} spans of the framework's own {taken} were exported and {ended - taken} lost.\n")
