@@ -19,7 +19,7 @@ def add(app: typer.Typer) -> None:
     )
     def watch_a_run(
         run: Annotated[str | None, typer.Argument(help="The beginning of a run's name; default: the newest.")] = None,
-        interval: Annotated[float, typer.Option(min=0.5, help="Seconds between looks.")] = 2.0,
+        interval: Annotated[float, typer.Option(min=0.5, max=3600, help="Seconds between looks.")] = 2.0,
         once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
         runs: Annotated[Path, typer.Option(help="Where run folders are.")] = Path("runs"),
     ) -> int:

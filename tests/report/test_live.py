@@ -1,6 +1,6 @@
 """The lines of `agentdyno top`, from texts whose every figure is known."""
 
-from agentdyno.report.live import Look, lines, look
+from agentdyno.report.live import Look, folded, lines, look
 
 LOAD = """
 agentdyno_load_schedule_arrivals_per_second 200.0
@@ -61,8 +61,25 @@ def test_a_single_look_is_since_the_start_of_the_load() -> None:
 def test_what_is_not_known_is_a_dash_and_who_is_silent_is_named() -> None:
     shown = lines("run", look(1.0, [], ("host", "load")), None)
     assert shown == [
-        "run   starting",
+        "run   no load now",
         "rate      -/s asked for, -/s due, -/s ok, no errors; in flight -",
         "latency   p50 -, p99 -; sent late p99 - (from buckets)",
         "no answer from the metrics of: host, load",
     ]
+
+
+def test_another_load_process_counts_from_nought() -> None:
+    anew = {"elapsed": 2, "arrivals": 40, "ok": 40, "rejected": 0, "fast": 40}
+    shown = lines("run", seen(102.0, {**SECOND, **anew}), seen(100.0, FIRST))
+    assert "20.0/s ok, no errors" in shown[1]
+    assert shown[2].startswith("latency   p50 50 ms, p99 99 ms")
+
+
+def test_a_narrow_terminal_gets_every_word_and_a_wide_one_the_lines_as_they_are() -> None:
+    shown = lines("run", seen(102.0, SECOND), seen(100.0, FIRST))
+    assert folded(shown, 300) == shown
+    narrow = folded(shown, 40)
+    assert max(map(len, narrow)) <= 40
+    assert " ".join(narrow).split() == " ".join(shown).split()
+    assert narrow[2].startswith("          ")
+    assert folded(["", "a"], 1) == ["", "a"]

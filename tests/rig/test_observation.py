@@ -76,6 +76,25 @@ def test_a_prometheus_is_told_of_every_part_and_untold(tmp_path: Path, manifest:
     assert list(observed.iterdir()) == []
 
 
+def test_who_looks_is_told_what_has_changed(tmp_path: Path, manifest: Manifest, raw: Path) -> None:
+    observed = tmp_path / "observed"
+
+    def told() -> dict[str, str]:
+        entries = json.loads((observed / f"{manifest.run_id}.json").read_text())
+        return {entry["labels"]["role"]: entry["targets"][0] for entry in entries if entry["labels"]["role"] != "rig"}
+
+    with Observation(manifest, raw, observed) as watching:
+        for host, load in (("http://127.0.0.1:1", "http://127.0.0.1:2"), ("http://127.0.0.1:3", None)):
+            watching.add("host", host)
+            watching.add("load", load)
+            watching.tell()
+            expected = {role: url.removeprefix("http://") for role, url in (("host", host), ("load", load)) if url}
+            assert told() == expected
+            (run,) = running(tmp_path / "runs")
+            assert run.metrics.keys() == {"rig", *expected}
+    assert list(observed.iterdir()) == []
+
+
 def test_without_observe_only_top_is_told(tmp_path: Path, manifest: Manifest, raw: Path) -> None:
     with Observation(manifest, raw, None):
         assert [run.run_id for run in running(tmp_path / "runs")] == [manifest.run_id]

@@ -7,11 +7,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
+import msgspec
 import pytest
 
 from agentdyno.cli import run
 from agentdyno.contract.run import ExitCode
-from agentdyno.record.live import LiveRun, tell
+from agentdyno.record.live import LiveRun, running, tell
 from agentdyno.rig import top as module
 from agentdyno.rig.top import NoRun, top
 
@@ -103,6 +104,43 @@ def test_a_terminal_is_cleared_between_looks(
 def test_another_name_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(NoRun, match=r"^No bench whose name begins with 2027 runs; there are 20260102"):
         top("2027", tmp_path, every_s=2.0, once=True)
+
+
+def test_it_goes_on_with_a_run_that_has_another_load(
+    tmp_path: Path, bench: Callable[[], None], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a search for a capacity does at each step."""
+    (before,) = running(tmp_path)
+    looks = []
+
+    def wait(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 1:
+            gone = {"load": "http://127.0.0.1:9/metrics", "rig": before.metrics["load"]}
+            tell(tmp_path / before.run_id / "raw", msgspec.structs.replace(before, metrics=gone))
+        if len(looks) == 3:
+            bench()
+
+    monkeypatch.setattr(module.time, "sleep", wait)
+    assert top(None, tmp_path, every_s=2.0, once=False) == ExitCode.VALID
+    said = capsys.readouterr().out
+    assert said.count("asked for") == 3
+    assert said.count("no answer from the metrics of: load") == 2
+
+
+def test_a_narrow_terminal_is_not_written_beyond(
+    tmp_path: Path,
+    bench: Callable[[], None],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module.time, "sleep", lambda _: bench())
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "40")
+    top(None, tmp_path, every_s=2.0, once=False)
+    shown = capsys.readouterr().out.removeprefix("\x1b[H\x1b[J").splitlines()[:-1]
+    assert len(shown) > 3
+    assert max(map(len, shown)) <= 40
 
 
 def test_no_bench_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

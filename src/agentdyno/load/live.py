@@ -6,6 +6,7 @@ each: a report that is lost costs nothing but time, and no request is counted tw
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -96,7 +97,7 @@ class LiveCounts:
 class LoadMetrics(Collector):
     """What the master shows: the plan, and the sums over the workers' last reports.
 
-    own: the report of a run without workers, in this very process.
+    own: the report of a run without workers, in this very process. Users in a closed loop have no plan.
     """
 
     def __init__(self) -> None:
@@ -171,6 +172,16 @@ class LoadMetrics(Collector):
     def _workers(self) -> list[WorkerCounts]:
         own = self.own()
         return list(self._reports.values()) if own is None else [own]
+
+
+def serve_if_asked(metrics: LoadMetrics, host: str, port: int | None) -> None:
+    """Serve on that port, if there is one. A port that is taken costs the metrics and not the run."""
+    if port is None:
+        return
+    try:
+        serve(metrics, host, port)
+    except OSError as error:
+        sys.stderr.write(f"The load's /metrics cannot be served on port {port}: {error.strerror}.\n")
 
 
 def serve(metrics: LoadMetrics, host: str, port: int) -> WSGIServer:

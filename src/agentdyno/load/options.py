@@ -43,10 +43,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_text(_count),
         help="number of workers that share the schedule; 0: as many as --processes or --expect-workers says",
     )
-    add("--metrics-port", default="0", type=_text(_count), help="serve /metrics on this port; 0: do not")
-    add("--metrics-host", default="127.0.0.1", metavar="ADDRESS", help="where to serve them; loopback unless in a pod")
+    add_metrics_arguments(parser)
     # Failures are data: the records and the final table carry them. Progress is the rig's to show.
     parser.set_defaults(only_summary=True, loglevel="WARNING")
+
+
+def add_metrics_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add those that say where the load's metrics are served."""
+    add = parser.add_argument
+    add("--metrics-port", default="0", type=_text(_count), help="serve /metrics on this port; 0: do not")
+    add("--metrics-host", default="127.0.0.1", metavar="ADDRESS", help="where to serve them; loopback unless in a pod")
 
 
 def options_of(environment: Environment) -> argparse.Namespace:

@@ -23,12 +23,13 @@ from locust.exception import StopUser
 
 from agentdyno.contract.invoke import INVOKE_PATH, Problem
 from agentdyno.contract.proof import Stage, key_from_environment, order_id
-from agentdyno.contract.run import ExitCode, Outcome
+from agentdyno.contract.run import ExitCode, Outcome, RequestRecord
 from agentdyno.contract.scenario import SCENARIOS
 from agentdyno.contract.sweep import TierRecord
 from agentdyno.load.connection import EXCHANGE_ERRORS, Answer, Connections, Target, reason_of
 from agentdyno.load.generator import CLIENT_TIMEOUT
-from agentdyno.load.options import listen, options_of
+from agentdyno.load.live import LiveCounts, LoadMetrics, WorkerCounts, serve_if_asked
+from agentdyno.load.options import add_metrics_arguments, listen, metrics_port, options_of
 from agentdyno.load.verify import NOT_CONTRACT, Judgement, judge
 
 _FIRST_TEXT = re.compile(rb'event: token\ndata: \{"text":"(?!")')
@@ -49,14 +50,34 @@ class _Tier:
         self.connections = Connections(Target.parse(host, INVOKE_PATH))
         self.records: BinaryIO = (Path(options.records) / "requests-0.jsonl").open("ab")
         self.t0_ns = time.monotonic_ns()
-        self.begun = self.ended = 0
+        self.begun = self.ended = self.in_flight = 0
         self.over = Event()
+        self.counts = LiveCounts(0, self._progress)
 
     def user_ended(self) -> None:
         """One of them has made all its requests."""
         self.ended += 1
         if self.ended == self.users:
             self.over.set()
+
+    def count(self, record: TierRecord) -> None:
+        """Enter it into the metrics. A request in a closed loop is due when it is sent."""
+        self.counts.add(
+            RequestRecord(
+                index=record.index,
+                stage=Stage.MEASURE.value,
+                stage_index=record.index,
+                worker=0,
+                intended_ns=record.sent_ns,
+                sent_ns=record.sent_ns,
+                done_ns=record.done_ns,
+                outcome=record.outcome,
+            )
+        )
+
+    def _progress(self) -> tuple[Stage, float, dict[str, int]]:
+        elapsed_s = (time.monotonic_ns() - self.t0_ns) / 1e9
+        return Stage.MEASURE, elapsed_s, {Stage.MEASURE.value: self.in_flight}
 
 
 class WaitingUser(User):
@@ -73,7 +94,13 @@ class WaitingUser(User):
         user, tier.begun = tier.begun, tier.begun + 1
         try:
             for turn in range(tier.each):
-                tier.records.write(_encode(_ask(tier, user, user * tier.each + turn)) + b"\n")
+                tier.in_flight += 1
+                try:
+                    record = _ask(tier, user, user * tier.each + turn)
+                finally:
+                    tier.in_flight -= 1
+                tier.count(record)
+                tier.records.write(_encode(record) + b"\n")
             tier.records.flush()
         finally:
             tier.user_ended()
@@ -177,6 +204,7 @@ def _events(body: bytes) -> Iterator[tuple[bytes, bytes]]:
 def install(events: Events) -> None:
     """Hook a tier into Locust. One process only. Once, from the locustfile."""
     listen(events.init_command_line_parser, lambda parser, **_: _add_arguments(parser))
+    listen(events.init, _on_init)
     listen(events.test_stop, _on_stop)
 
 
@@ -189,7 +217,19 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--scenario", default="chain", choices=sorted(SCENARIOS), help="what each request asks for")
     add("--stream", action="store_true", help="ask for server-sent events")
     add("--records", default=".", metavar="DIR", help="the folder for requests-0.jsonl")
+    add_metrics_arguments(parser)
     parser.set_defaults(only_summary=True, loglevel="WARNING")
+
+
+def _on_init(environment: Environment, **_: object) -> None:
+    options, metrics = options_of(environment), LoadMetrics()
+    metrics.own = _report
+    serve_if_asked(metrics, str(options.metrics_host), metrics_port(options))
+
+
+def _report() -> WorkerCounts | None:
+    tier = WaitingUser.tier
+    return None if tier is None else tier.counts.report()
 
 
 def _on_stop(environment: Environment, **_: object) -> None:

@@ -19,7 +19,7 @@ from agentdyno.contract.invoke import INVOKE_PATH
 from agentdyno.contract.run import ExitCode, RequestRecord
 from agentdyno.load.connection import Target
 from agentdyno.load.coordination import DONE, GO, READY, Coordinator, Done, Go, Session
-from agentdyno.load.live import WorkerCounts, serve
+from agentdyno.load.live import WorkerCounts, serve_if_asked
 from agentdyno.load.options import OptionsError, add_arguments, listen, metrics_port, options_of, plan_of
 from agentdyno.load.schedule import Schedule
 from agentdyno.load.tally import NS_PER_MS
@@ -125,7 +125,7 @@ def _on_init(environment: Environment, **_: object) -> None:
         listen(environment.events.worker_report, lambda client_id, data: _take_counts(coordinator, client_id, data))
     else:
         coordinator.metrics.own = session.report
-    _serve_metrics(coordinator, str(options.metrics_host), metrics_port(options))
+    serve_if_asked(coordinator.metrics, str(options.metrics_host), metrics_port(options))
     runner.register_message(READY, lambda msg, **_: coordinator.on_ready(msg.node_id))
     runner.register_message(DONE, lambda msg, **_: coordinator.on_done(msg.node_id, msgspec.convert(msg.data, Done)))
 
@@ -149,16 +149,6 @@ def _put_counts(session: Session, data: dict[str, Any]) -> None:
 def _take_counts(coordinator: Coordinator, worker_id: str, data: dict[str, Any]) -> None:
     if _COUNTS in data:
         coordinator.metrics.on_report(worker_id, msgspec.convert(data[_COUNTS], WorkerCounts))
-
-
-def _serve_metrics(coordinator: Coordinator, host: str, port: int | None) -> None:
-    """A port that is taken costs the metrics and not the run."""
-    if port is None:
-        return
-    try:
-        serve(coordinator.metrics, host, port)
-    except OSError as error:
-        sys.stderr.write(f"The load's /metrics cannot be served on port {port}: {error.strerror}.\n")
 
 
 def _interrupt_main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -11,6 +12,7 @@ from agentdyno.contract.phases import Phase
 from agentdyno.contract.run import Outcome
 
 Labels = frozenset[tuple[str, str]]
+_INDENT = 10  # where the lines' texts begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ def lines(title: str, now: Look, before: Look | None) -> list[str]:
     elapsed_s = now.of("agentdyno_load_elapsed_seconds")
     planned_s = now.of("agentdyno_load_planned_seconds")
     stages = [stage for stage, on in now.by("agentdyno_load_stage", "stage").items() if on]
-    where = f"{stages[0]} {_number(elapsed_s, 0)}/{_number(planned_s, 0)} s" if stages else "starting"
+    where = f"{stages[0]} {_number(elapsed_s, 0)}/{_number(planned_s, 0)} s" if stages else "no load now"
     since = _Since(now, before, elapsed_s)
     shown = [
         f"{title}   {where}",
@@ -64,6 +66,16 @@ def lines(title: str, now: Look, before: Look | None) -> list[str]:
     if now.silent:
         shown.append(f"no answer from the metrics of: {', '.join(now.silent)}")
     return shown
+
+
+def folded(shown: Iterable[str], columns: int) -> list[str]:
+    """The lines for a terminal of this width: what does not fit goes on below, under the line's text."""
+    width = max(columns, 2 * _INDENT)
+    return [
+        part
+        for line in shown
+        for part in textwrap.wrap(line, width, subsequent_indent=" " * _INDENT, drop_whitespace=True) or [""]
+    ]
 
 
 class _Since:
@@ -79,7 +91,8 @@ class _Since:
         value = self.now.of(name, **labels)
         if value is None or self._before is None:
             return value
-        return value - (self._before.of(name, **labels) or 0.0)
+        grown = value - (self._before.of(name, **labels) or 0.0)
+        return grown if grown >= 0 else value  # another process counts now, from 0
 
     def rate(self, name: str, **labels: str) -> float | None:
         count = self.count(name, **labels)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -78,10 +79,15 @@ def here(
 
 
 class CampaignRunner:
-    """Runs what is left of a campaign. measure: where its runs take place."""
+    """Runs what is left of a campaign. measure: where its runs take place. observe: see BenchOptions; it changes
+    nothing that is measured, so a campaign does not keep it.
+    """
 
-    def __init__(self, folder: CampaignFolder, campaign: Campaign, measure: Measure = here) -> None:
+    def __init__(
+        self, folder: CampaignFolder, campaign: Campaign, measure: Measure = here, observe: Path | None = None
+    ) -> None:
         self._measure_run = measure
+        self._observe = observe
         self._folder = folder
         self._campaign = campaign
 
@@ -269,6 +275,7 @@ class CampaignRunner:
             backend_url=campaign.backend_url,
             model=campaign.model,
             api_key=api_key() if campaign.backend_url is not None else None,
+            observe=self._observe,
             backend=OPENAI if campaign.backend_url is not None and campaign.backend == MOCK else campaign.backend,
         )
 

@@ -45,6 +45,7 @@ from agentdyno.rig.processes import ChildFailed, Children
 from agentdyno.rig.progress import LiveLoad
 from agentdyno.rig.search_words import SearchWords, read_plan
 from agentdyno.rig.vllm_cpu import refuse_vllm_cpu
+from agentdyno.rig.watched_series import WatchedSeries
 
 _POLL_S = 0.1
 _LOAD_START_S = 30.0
@@ -115,6 +116,7 @@ class CapacitySearch:
         self._driven = DrivenHost(options, adapter, variant, folder, self._cores, interruption)
         self._generators = Children(interruption.held)
         self._manifest = first_manifest(options, variant, adapter_environment(adapter.path), self._cores, folder.run_id)
+        self._watched = WatchedSeries(self._manifest, folder.raw, options.observe, self._driven)
         self._search = Search(plan)
         self._began_s = time.monotonic()
 
@@ -141,6 +143,10 @@ class CapacitySearch:
         manifest.calibration["before"] = cores.calibrate(self._cores.host)
         say(f"{self._variant.name}: {self._bound()}")
         manifest.cold_start_ms = self._driven.start()
+        with self._watched:
+            self._take_steps()
+
+    def _take_steps(self) -> None:
         before: Trial | None = None
         fresh = True
         number = 0
@@ -218,20 +224,30 @@ class CapacitySearch:
         if driven.backend.child is not None:
             sampler.watch("backend", driven.backend.child.pid)
         sampler.start()
-        load = start_load(plan, driven.host.url, folder.raw, driven.key, self._cores.rest, folder.log, self._generators)
+        load = start_load(
+            plan,
+            driven.host.url,
+            folder.raw,
+            driven.key,
+            self._cores.rest,
+            folder.log,
+            self._generators,
+            metrics_port=self._watched.metrics_port,
+        )
         for child in load:
             sampler.watch("generator", child.pid)
         total_s = plan.warmup_s + plan.duration_s
         deadline = time.monotonic() + _LOAD_START_S + total_s + plan.timeout_s
         live = LiveLoad(folder.raw, total_s, title)
         try:
-            while load[0].exit_code() is None:
-                self._interruption.check()
-                driven.refuse_dead()
-                live.show()
-                if time.monotonic() > deadline:
-                    raise ChildFailed("generator", f"The load generator did not end.{load[0].log_tail()}")
-                time.sleep(_POLL_S)
+            with self._watched.load(sampler):
+                while load[0].exit_code() is None:
+                    self._interruption.check()
+                    driven.refuse_dead()
+                    live.show()
+                    if time.monotonic() > deadline:
+                        raise ChildFailed("generator", f"The load generator did not end.{load[0].log_tail()}")
+                    time.sleep(_POLL_S)
         finally:
             live.end()
             sampler.stop()

@@ -37,7 +37,7 @@ from agentdyno.rig.campaign_plan import (
 from agentdyno.rig.environments import ROOT
 from agentdyno.rig.frameworks import adapters_root, resolve
 from agentdyno.rig.native_spans import refuse_native_spans
-from agentdyno.rig.options import OptionError, Words, rate_rps, read, seconds, whole
+from agentdyno.rig.options import OptionError, Words, observed_folder, rate_rps, read, seconds, whole
 from agentdyno.rig.vllm_cpu import refuse_vllm_cpu
 
 MAX_TIME_S = 7 * 24 * 3600.0
@@ -69,7 +69,7 @@ def compare(words: CampaignWords, measure: Measure = here, target: str = "") -> 
     Raises OptionError, AdapterError, SetupError or FolderError for what the user can mend.
     """
     folder, campaign = _begun(words) if words.resume is None else _resumed(words, words.resume)
-    status = CampaignRunner(folder, campaign, measure).run()
+    status = CampaignRunner(folder, campaign, measure, observed_folder(words.bench.observe)).run()
     if status is CampaignStatus.INTERRUPTED:
         say(f"What was measured is kept. Go on with: make compare {target}RESUME={folder.path}")
         sys.stdout.write(f"{folder.path}\n")
@@ -155,7 +155,8 @@ def _begun(words: CampaignWords) -> tuple[CampaignFolder, Campaign]:
 
 def _resumed(words: CampaignWords, path: Path) -> tuple[CampaignFolder, Campaign]:
     """A campaign that was begun, when this checkout would measure the rest of it in the same way."""
-    given = [each.name for each in fields(words.bench) if each.name != "framework" and getattr(words.bench, each.name)]
+    free = ("framework", "observe")
+    given = [each.name for each in fields(words.bench) if each.name not in free and getattr(words.bench, each.name)]
     if words.names or given or words.rounds or words.time or words.steady_rate:
         raise OptionError("RESUME goes on with a campaign as it was begun; leave the other options out.")
     folder = CampaignFolder(path)

@@ -50,7 +50,8 @@ class Latest(Protocol):
 
 
 class Observation:
-    """The metrics of one run, from when its host is ready. Enter it around the load; use once.
+    """The metrics of one run, from when its host is ready. Enter it around the load, or around a series of loads, in
+    which `tell` says what has changed; use once.
 
     observe: the folder that Prometheus reads; None: nobody but `agentdyno top` is told. latest: the sampler's last
     samples of each process, ended ones too.
@@ -65,7 +66,8 @@ class Observation:
         self._urls: dict[str, str] = {}
 
     def add(self, role: str, url: str | None) -> None:
-        """Another role's metrics: the URL of its server, with or without a path; None: it has none."""
+        """A role's metrics: the URL of its server, with or without a path; None: it has none, or none any more."""
+        self._urls.pop(role, None)
         if url is not None:
             parts = urlsplit(url)
             self._urls[role] = f"{parts.scheme}://{parts.netloc}/metrics"
@@ -74,6 +76,14 @@ class Observation:
         """Serve and tell. Raises OSError."""
         self._server, self._thread = start_http_server(0, addr="127.0.0.1", registry=self._registry)
         self.add("rig", f"http://127.0.0.1:{self._server.server_port}")
+        if self._told is not None:
+            self._told.parent.mkdir(parents=True, exist_ok=True)
+            forget_the_dead(self._told.parent)
+        self.tell()
+        return self
+
+    def tell(self) -> None:
+        """Where the metrics are now. Raises OSError."""
         manifest = self._manifest
         run = LiveRun(
             run_id=manifest.run_id,
@@ -84,10 +94,7 @@ class Observation:
         )
         tell(self._raw, run)
         if self._told is not None:
-            self._told.parent.mkdir(parents=True, exist_ok=True)
-            forget_the_dead(self._told.parent)
             write_whole(self._told, json.dumps(targets(run), indent=1).encode())
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -155,7 +155,7 @@ def read(words: Words, environ: Mapping[str, str] = os.environ) -> BenchOptions:
         api_key=api_key(environ) if backend_url is not None else None,
         idle_wait_s=seconds("IDLE_WAIT", _given(words.idle_wait, "0s"), _MAX_TIMEOUT_S, zero=True),
         native_spans=_native_spans(words.native_spans, plan),
-        observe=_observe(_given(words.observe, "off")),
+        observe=observed_folder(words.observe),
         backend=backend,
     )
 
@@ -196,8 +196,9 @@ def _out(text: str) -> Path:
     return Path(text)
 
 
-def _observe(text: str) -> Path | None:
-    if text in ("off", "0"):
+def observed_folder(text: str | None) -> Path | None:
+    """OBSERVE: the folder in which a Prometheus is told of runs; None: it is not told. Raises OptionError."""
+    if text in (None, "off", "0"):
         return None
     if not text or "\0" in text:
         raise OptionError(

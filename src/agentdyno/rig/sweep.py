@@ -34,6 +34,7 @@ from agentdyno.rig.preparation import first_manifest
 from agentdyno.rig.processes import ChildFailed, Children, fetch
 from agentdyno.rig.servers import streams
 from agentdyno.rig.vllm_cpu import refuse_vllm_cpu
+from agentdyno.rig.watched_series import WatchedSeries
 
 LOCUSTFILE = ROOT / "locustfiles" / "tiers.py"
 CLEAN_BOUND_S = 60.0
@@ -118,6 +119,7 @@ class _SweepRun:
         self._generators = Children(interruption.held)
         self._reader = default_reader()
         self._manifest = first_manifest(options, variant, adapter_environment(adapter.path), self._cores, folder.run_id)
+        self._watched = WatchedSeries(self._manifest, folder.raw, options.observe, self._driven)
 
     def run(self) -> SweepResult:
         """Whatever happens, the children are ended and what was measured is kept."""
@@ -154,9 +156,10 @@ class _SweepRun:
         self._folder.write_json(PLAN_FILE, plan)
         how = "as server-sent events" if plan.stream else "whole, for the adapter does not stream"
         say(f"{self._variant.name}: {len(self._tiers)} tiers, answers {how}")
-        for number, users in enumerate(self._tiers, 1):
-            tier = self._tier(number, users, plan)
-            say(f"{self._variant.name}: {number}/{len(self._tiers)}  {tier_line(tier)}")
+        with self._watched:
+            for number, users in enumerate(self._tiers, 1):
+                tier = self._tier(number, users, plan)
+                say(f"{self._variant.name}: {number}/{len(self._tiers)}  {tier_line(tier)}")
 
     def _tier(self, number: int, users: int, plan: SweepPlan) -> Tier:
         folder = RunFolder(self._folder.path / TIERS_FOLDER / f"{number:02}-{users}")
@@ -187,6 +190,7 @@ class _SweepRun:
         command += ["--tier-users", str(users), "--requests-each", str(each), "--seed", str(seed)]
         command += ["--request-timeout", str(plan.timeout_s), "--scenario", plan.scenario]
         command += ["--records", str(folder.path), *(["--stream"] if plan.stream else [])]
+        command += ["--metrics-port", str(self._watched.metrics_port)]
         sampler = Sampler(folder.path / "resources.jsonl")
         sampler.watch("host", driven.host.child.pid)
         sampler.start()
@@ -198,13 +202,15 @@ class _SweepRun:
                 cores=self._cores.rest,
                 environment={KEY_VARIABLE: driven.key.hex()},
             )
+            sampler.watch("generator", child.pid)
             deadline = time.monotonic() + _START_S + each * plan.timeout_s
-            while child.exit_code() is None:
-                self._interruption.check()
-                driven.refuse_dead()
-                if time.monotonic() > deadline:
-                    raise ChildFailed("generator", f"The tier of {users} users did not end.{child.log_tail()}")
-                time.sleep(_POLL_S)
+            with self._watched.load(sampler):
+                while child.exit_code() is None:
+                    self._interruption.check()
+                    driven.refuse_dead()
+                    if time.monotonic() > deadline:
+                        raise ChildFailed("generator", f"The tier of {users} users did not end.{child.log_tail()}")
+                    time.sleep(_POLL_S)
         finally:
             sampler.stop()
         if child.exit_code() != 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import ExitCode
 from agentdyno.record.live import LiveRun, running
-from agentdyno.report.live import Look, lines, look
+from agentdyno.report.live import Look, folded, lines, look
 from agentdyno.rig.processes import fetch
 
 _FETCH_S = 1.0
@@ -31,15 +32,21 @@ def top(wanted: str | None, runs: Path, *, every_s: float, once: bool) -> ExitCo
             now = _look(run)
             if len(now.silent) == len(run.metrics):
                 break  # all have gone: the load is over
-            text = "\n".join(lines(title, now, before)) + "\n"
-            sys.stdout.write(f"{_CLEAR}{text}" if tty else f"{text}\n")
+            shown = lines(title, now, before)
+            if tty:
+                sys.stdout.write(_CLEAR + "\n".join(folded(shown, shutil.get_terminal_size().columns)) + "\n")
+            else:
+                sys.stdout.write("\n".join(shown) + "\n\n")
             sys.stdout.flush()
             if once:
                 return ExitCode.VALID
             before = now
             time.sleep(every_s)
-            if run not in running(runs):
+            # Anew: a search or a sweep has another load, and sometimes another host, at each step.
+            still = next((each for each in running(runs) if each.run_id == run.run_id), None)
+            if still is None:
                 break
+            run = still
     except KeyboardInterrupt:
         return ExitCode.VALID
     sys.stdout.write(f"The load of {run.run_id} is over.\n")

@@ -1,0 +1,58 @@
+"""A search and a sweep are watched as one run, from load to load, by a Prometheus and by `agentdyno top`."""
+
+import json
+import re
+import subprocess
+from functools import partial
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from agentdyno.rig.processes import fetch
+from tests.e2e.benches import PROGRAM, Benches, wait_for
+
+pytestmark = pytest.mark.e2e
+SEARCH = ("capacity", "--rate", "10", "--max-rate", "12", "--max-steps", "2", "--step", "5s")
+SWEEP = ("sweep", "--concurrency", "2,3", "--requests", "60", "--ttft", "20")
+
+
+def told(observed: Path) -> dict[str, str]:
+    """By role where a Prometheus is told to look, and by what name."""
+    for file in observed.glob("*.json"):
+        entries = json.loads(file.read_text())
+        assert {entry["labels"]["run"] for entry in entries} == {file.stem}
+        return {entry["labels"]["role"]: entry["targets"][0] for entry in entries}
+    return {}
+
+
+def answered(address: str) -> float:
+    try:
+        text = fetch(f"http://{address}/metrics", 5.0).decode()
+    except OSError:
+        return 0.0  # it has not begun, or is over
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "agentdyno_load_requests_total" and sample.labels["outcome"] == "ok"
+    )
+
+
+@pytest.mark.parametrize("words", [SEARCH, SWEEP], ids=lambda words: words[0])
+def test_each_load_is_told_of_and_untold(benches: Benches, tmp_path: Path, words: tuple[str, ...]) -> None:
+    command, *options = words
+    observed = tmp_path / "observed"
+    bench = benches.start("bare", *options, "--observe", str(observed), program=(str(PROGRAM), command))
+    for _ in range(2):
+        address = wait_for(lambda: told(observed).get("load"), "a load that is told of")
+        assert told(observed).keys() == {"rig", "host", "backend", "load"}
+        wait_for(partial(answered, address), "answers in the metrics")
+        look = [str(PROGRAM), "top", "--once", "--runs", str(bench.out)]
+        looked = subprocess.run(look, capture_output=True, text=True, check=True).stdout
+        assert re.search(r" \d+\.\d/s ok, no errors; in flight", looked), looked
+        wait_for(lambda: "load" not in told(observed), "the load's end")
+    ended = bench.end(120)
+    assert list(observed.iterdir()) == []
+    assert len(list(ended.folder.glob("steps/*" if command == "capacity" else "tiers/*"))) == 2
+    ended.check_clean()
