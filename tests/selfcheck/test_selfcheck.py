@@ -12,7 +12,7 @@ from agentdyno.selfcheck.check import Check, CheckFailed, Findings, Setting
 from agentdyno.selfcheck.checks import CHECKS
 from agentdyno.selfcheck.result import at_most, figure
 
-NEED_FRAMEWORKS = ("lightagent", "overhead", "instruments", "recorder")
+NEED_FRAMEWORKS = ("lightagent", "overhead", "instruments", "scrapes", "recorder")
 
 
 def good(setting: Setting) -> Findings:

@@ -12,6 +12,7 @@ from agentdyno.selfcheck import (
     mock,
     overhead,
     recorder,
+    scrapes,
     stall,
     truth,
 )
@@ -25,6 +26,7 @@ CHECKS: tuple[Check, ...] = (
     lightagent.CHECK,
     overhead.CHECK,
     instruments.CHECK,
+    scrapes.CHECK,
     recorder.CHECK,
     encode.CHECK,
     analysis_speed.CHECK,
