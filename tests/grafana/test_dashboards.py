@@ -101,7 +101,7 @@ def test_compose_listens_on_loopback_alone_and_pins_its_images() -> None:
     services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
     assert set(services) == {"prometheus", "grafana", "tempo", "collector"}
     for service in services.values():
-        assert re.fullmatch(r"docker\.io/[\w./-]+:v?\d+\.\d+\.\d+", service["image"])
+        assert re.fullmatch(r"docker\.io/[\w./-]+:v?\d+\.\d+\.\d+@sha256:[0-9a-f]{64}", service["image"])
         assert service["network_mode"] == "host"
         assert "ports" not in service
     assert "--web.listen-address=127.0.0.1:9090" in services["prometheus"]["command"]

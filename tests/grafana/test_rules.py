@@ -1,5 +1,7 @@
 """Prometheus' configuration, rules and alerts, by promtool."""
 
+import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -8,7 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
+from agentdyno.contract.run import Reason
 from agentdyno.rig.environments import ROOT
+from agentdyno.rig.profile import DIFFERENCE_PAGE
 
 FOLDER = ROOT / "grafana" / "prometheus"
 ALERTS = FOLDER / "rules" / "alerts.yml"
@@ -45,6 +49,24 @@ def test_every_alert_says_what_is_wrong_and_what_to_do() -> None:
         assert rule["annotations"]["summary"].endswith("."), rule["alert"]
         assert rule["annotations"]["runbook"].endswith("."), rule["alert"]
         assert "{{ $labels." in rule["annotations"]["summary"]
+
+
+def test_what_a_runbook_names_is_there() -> None:
+    """Targets of make, options, reason codes, dashboards, files of a run folder."""
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^#:   ([a-z-]+) ", makefile, re.MULTILINE))
+    options = set(re.findall(r"\b[A-Z][A-Z_]+\b", makefile.partition("\n.PHONY")[0]))
+    readme = (ROOT / "README.md").read_text()
+    titles = {json.loads(file.read_text())["title"] for file in (ROOT / "grafana" / "dashboards").iterdir()}
+    for rule in rules(ALERTS):
+        text = rule["annotations"]["runbook"]
+        assert set(re.findall(r"make ([a-z-]+)", text)) <= targets, text
+        assert set(re.findall(r"\(([a-z]+_[a-z_]+)\)", text)) <= {reason.value for reason in Reason}, text
+        assert set(re.findall(r"\b([A-Z][A-Z_]+)\b", text)) - {"CPU", "GC", "LLM"} <= options, text
+        assert {f"AgentDyno: {name}" for name in re.findall(r"the ([A-Z]\w+) dashboard", text)} <= titles, text
+        for file in re.findall(r"[\w/-]+\.(?:parquet|log|html|json)", text):
+            name = file.rpartition("/")[2]
+            assert name in readme or name == DIFFERENCE_PAGE, file
 
 
 def test_every_alert_is_unit_tested() -> None:

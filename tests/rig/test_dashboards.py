@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -82,6 +83,17 @@ def test_what_fails_to_start_is_told(programs: Path, capsys: pytest.CaptureFixtu
     add(programs, "prometheus", fails=configuration)
     assert run(["dashboards"]) == ExitCode.GATE_FAILED
     assert "prometheus ended with exit code 1" in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_named_with_a_way_out(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    configuration = f"--config.file={ROOT / 'grafana' / 'prometheus' / 'prometheus.yml'}"
+    add(programs, "prometheus", fails=configuration)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        assert run(["dashboards", "--port", str(port)]) == ExitCode.GATE_FAILED
+    assert f"Port {port} is taken" in capsys.readouterr().err
 
 
 @pytest.mark.e2e

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -48,7 +49,13 @@ def dashboards(port: int) -> ExitCode:
         "Send a run to it: make bench FRAMEWORK=... OBSERVE=1\n"
     )
     data = OBSERVED.parent / ".prometheus"
-    return _until_ended(prometheus_command(program, CONFIGURATION, data, port))
+    code = _until_ended(prometheus_command(program, CONFIGURATION, data, port))
+    if code is not ExitCode.VALID and _taken(port):
+        sys.stderr.write(
+            f"agentdyno: Port {port} is taken, perhaps by the service that Debian's package starts (systemctl disable "
+            "--now prometheus). To take another one: .venv/bin/agentdyno dashboards --port 9191\n"
+        )
+    return code
 
 
 def prometheus_command(program: str, configuration: Path, data: Path, port: int) -> list[str]:
@@ -72,6 +79,17 @@ def working_compose() -> list[str] | None:
         if _answers([*command, "version"]) and _answers(["podman" if "podman" in command[0] else "docker", "info"]):
             return list(command)
     return None
+
+
+def _taken(port: int) -> bool:
+    """Whether somebody else listens there."""
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+    return False
 
 
 def _answers(command: Sequence[str]) -> bool:
