@@ -8,13 +8,15 @@ import pytest
 from agentdyno.analysis.comparison import compare_campaign
 from agentdyno.cli import run
 from agentdyno.contract.campaign import Campaign, Entry, LoadName
-from agentdyno.contract.run import LoadPlan
+from agentdyno.contract.errors import UserError
+from agentdyno.contract.run import ExitCode, LoadPlan
 from agentdyno.contract.scenario import Workload
-from agentdyno.contract.summary import Framework
+from agentdyno.contract.summary import Framework, Summary
 from agentdyno.record.campaign_folder import CampaignFolder
 from agentdyno.rig import campaign_identity
 from agentdyno.rig.campaign_identity import differences, rig_sha256, sources_sha256
-from agentdyno.rig.compare import can_be_believed
+from agentdyno.rig.compare import CampaignWords, can_be_believed, compare
+from agentdyno.rig.options import BenchOptions, Words
 from tests.analysis.campaigns import CONTROL_AND_NULL, write_campaign
 
 PLAN = LoadPlan(
@@ -50,6 +52,31 @@ def test_what_cannot_be_meant(
     assert said in captured.err
     assert captured.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+class Stop(UserError):
+    """That is enough."""
+
+
+@pytest.mark.frameworks
+def test_each_of_its_runs_is_watched_and_a_resumed_campaigns_too(tmp_path: Path) -> None:
+    asked: list[BenchOptions] = []
+
+    def ask(options: BenchOptions, *_: object) -> tuple[Summary, ExitCode]:
+        asked.append(options)
+        raise Stop
+
+    def words(observe: str, resume: Path | None = None) -> CampaignWords:
+        out = None if resume else str(tmp_path / "campaigns")
+        bench = Words(framework="", observe=observe, out=out)
+        return CampaignWords(names=[] if resume else ["bare"], resume=resume, bench=bench)
+
+    with pytest.raises(Stop):
+        compare(words(str(tmp_path / "first")), measure=ask)
+    (folder,) = (tmp_path / "campaigns").iterdir()
+    with pytest.raises(Stop):
+        compare(words(str(tmp_path / "second"), folder), measure=ask)
+    assert [options.observe for options in asked] == [tmp_path / "first", tmp_path / "second"]
 
 
 def campaign(monkeypatch: pytest.MonkeyPatch) -> Campaign:
