@@ -9,16 +9,16 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from agentdyno.contract.proof import KEY_BYTES
-from agentdyno.contract.run import LoadPlan
+from agentdyno.contract.run import LoadPlan, Outcome
 from agentdyno.record.cpu_clock import cpu_ns
 from agentdyno.record.folder import RunFolder
 from agentdyno.rig.backends import start_backend
@@ -39,7 +39,7 @@ PAIRS = 4
 WINDOW_S = 10.0
 SCRAPES = 2  # in a window
 CPU_RATIO = 1.02
-# What two halves of one load without any scrape differ by on a quiet machine; a bucket of the lateness metric is wider.
+# Far below the 10 ms at which an arrival counts as late, and what windows without a scrape differ by anyway.
 LATENESS_ADDED_MS = 0.5
 HEADERS = {"Accept": "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"}
 _WARMUP_S = 3.0
@@ -47,10 +47,7 @@ _SPARE_S = 15.0
 _POLL_S = 0.5
 _START_S = 30.0
 _GRACE_S = 12.0
-_MS = 1e6
-
-
-Numbers = NDArray[np.float64]
+_NS_PER_MS = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,54 +63,33 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """One load. *_late_ms: of each arrival in such a window; even, odd: those without scrapes, by pair."""
+class Seen:
+    """What became of a window: lateness and service time p99 of the arrivals that were due in it."""
 
-    windows: Sequence[Window]
-    scraped_late_ms: Numbers
-    plain_late_ms: Numbers
-    even_late_ms: Numbers
-    odd_late_ms: Numbers
-    scraped_service_ms: Numbers
-    plain_service_ms: Numbers
+    window: Window
+    late_p99_ms: float
+    service_p99_ms: float
 
-    def ratio(self, of: str) -> float:
-        """The median over the pairs of a CPU time with scrapes over that without."""
-        taken = {(window.pair, window.scraped): getattr(window, of) for window in self.windows}
-        ratios = [taken[pair, True] / taken[pair, False] for pair in {window.pair for window in self.windows}]
-        return float(median(ratios))
+
+Value = Callable[[Seen], float]
 
 
 def measure(setting: Setting) -> Findings:
-    """One load for each repeat."""
+    """One load for each repeat; in each the median over the pairs."""
     ensure(adapter_environment(resolve("bare")[0].path))
     loads = []
     pairs, window_s = max(2, setting.count(PAIRS)), setting.seconds(WINDOW_S)
     for repeat in range(setting.repeats(REPEATS)):
         say(f"scrapes: {pairs} pairs of {window_s:g} s windows, load {repeat + 1}")
         loads.append(_load(setting, pairs, window_s, random.Random(repeat)))
-    added = [_p(99, it.scraped_late_ms) - _p(99, it.plain_late_ms) for it in loads]
     return Findings(
         (
-            figure("host CPU, scraped / not", "", [it.ratio("host_cpu_ns") for it in loads], at_most(CPU_RATIO)),
-            figure("lateness p99, scraped - not", "ms", added, at_most(LATENESS_ADDED_MS)),
-            figure("lateness p99, not scraped", "ms", [_p(99, it.plain_late_ms) for it in loads]),
-            figure(
-                "lateness p99, two halves not scraped (noise)",
-                "ms",
-                [abs(_p(99, it.even_late_ms) - _p(99, it.odd_late_ms)) for it in loads],
-            ),
-            figure(
-                "lateness p99.9, scraped - not",
-                "ms",
-                [_p(99.9, it.scraped_late_ms) - _p(99.9, it.plain_late_ms) for it in loads],
-            ),
-            figure(
-                "service time p99, scraped - not",
-                "ms",
-                [_p(99, it.scraped_service_ms) - _p(99, it.plain_service_ms) for it in loads],
-            ),
-            figure("generator CPU, scraped / not", "", [it.ratio("generator_cpu_ns") for it in loads]),
+            figure("host CPU, scraped / not", "", [ratio(it, _host) for it in loads], at_most(CPU_RATIO)),
+            figure("lateness p99, scraped - not", "ms", [added(it, _late) for it in loads], at_most(LATENESS_ADDED_MS)),
+            figure("lateness p99, not scraped", "ms", [median(map(_late, plain(it))) for it in loads]),
+            figure("lateness p99, not scraped twice (noise)", "ms", [noise(it, _late) for it in loads]),
+            figure("service time p99, scraped - not", "ms", [added(it, _service) for it in loads]),
+            figure("generator CPU, scraped / not", "", [ratio(it, _generator) for it in loads]),
         ),
         (
             f"At {RATE_RPS} requests/s, in each load {pairs} windows of {window_s:g} s with a scrape every "
@@ -122,11 +98,48 @@ def measure(setting: Setting) -> Findings:
     )
 
 
-def _p(percent: float, values: Numbers) -> float:
-    return float(np.percentile(values, percent))
+def plain(seen: Sequence[Seen]) -> list[Seen]:
+    """The windows without a scrape, by pair."""
+    return sorted((it for it in seen if not it.window.scraped), key=lambda it: it.window.pair)
 
 
-def _load(setting: Setting, pairs: int, window_s: float, order: random.Random) -> Found:
+def scraped(seen: Sequence[Seen]) -> list[Seen]:
+    """Those with scrapes, by pair."""
+    return sorted((it for it in seen if it.window.scraped), key=lambda it: it.window.pair)
+
+
+def ratio(seen: Sequence[Seen], of: Value) -> float:
+    """The median over the pairs of a value with scrapes over that without."""
+    return median(of(a) / of(b) for a, b in zip(scraped(seen), plain(seen), strict=True))
+
+
+def added(seen: Sequence[Seen], of: Value) -> float:
+    """The median over the pairs of a value with scrapes less that without."""
+    return median(of(a) - of(b) for a, b in zip(scraped(seen), plain(seen), strict=True))
+
+
+def noise(seen: Sequence[Seen], of: Value) -> float:
+    """The median difference of neighbours without a scrape, whichever way: what `added` is to be seen beside."""
+    return median(abs(of(a) - of(b)) for a, b in pairwise(plain(seen)))
+
+
+def _host(seen: Seen) -> float:
+    return seen.window.host_cpu_ns
+
+
+def _generator(seen: Seen) -> float:
+    return seen.window.generator_cpu_ns
+
+
+def _late(seen: Seen) -> float:
+    return seen.late_p99_ms
+
+
+def _service(seen: Seen) -> float:
+    return seen.service_p99_ms
+
+
+def _load(setting: Setting, pairs: int, window_s: float, order: random.Random) -> list[Seen]:
     """Host, mock and generator, fresh, and the windows of their load."""
     options = read(Words(framework="bare", out=str(setting.folder), admission="off"))
     adapter, variant = resolve("bare")
@@ -211,35 +224,21 @@ def _sleep_until(begin_ns: int, after_s: float) -> None:
     time.sleep(max(0.0, after_s - (time.monotonic_ns() - begin_ns) / 1e9))
 
 
-def read_windows(requests: pa.Table, t0_ns: int, windows: Sequence[Window]) -> Found:
+def read_windows(requests: pa.Table, t0_ns: int, windows: Sequence[Window]) -> list[Seen]:
     """What became of the arrivals that were due in each window. Raises CheckFailed where one was not answered well."""
-    columns = {name: requests[name].to_numpy(zero_copy_only=False) for name in ("intended_ns", "sent_ns", "done_ns")}
-    due_ns = columns["intended_ns"] + t0_ns
-    inside = np.zeros(len(due_ns), dtype=bool)
-    for window in windows:
-        inside |= (due_ns >= window.begin_ns) & (due_ns < window.end_ns)
-    outcomes = zip(requests["outcome"].to_pylist(), inside, strict=True)
-    if any(within and outcome != "ok" for outcome, within in outcomes):
-        raise CheckFailed("Not every arrival was answered well; see the records.")
-    late_ms = (columns["sent_ns"] - columns["intended_ns"]) / _MS
-    service_ms = (columns["done_ns"] - columns["sent_ns"]) / _MS
-
-    def of(values: Numbers, *, scraped: bool, parity: int | None = None) -> Numbers:
-        chosen = np.zeros(len(due_ns), dtype=bool)
-        for window in windows:
-            if window.scraped is scraped and parity in (None, window.pair % 2):
-                chosen |= (due_ns >= window.begin_ns) & (due_ns < window.end_ns)
-        return values[chosen]
-
-    return Found(
-        windows=windows,
-        scraped_late_ms=of(late_ms, scraped=True),
-        plain_late_ms=of(late_ms, scraped=False),
-        even_late_ms=of(late_ms, scraped=False, parity=0),
-        odd_late_ms=of(late_ms, scraped=False, parity=1),
-        scraped_service_ms=of(service_ms, scraped=True),
-        plain_service_ms=of(service_ms, scraped=False),
+    due_ns, sent_ns, done_ns = (
+        requests[name].to_numpy(zero_copy_only=False) for name in ("intended_ns", "sent_ns", "done_ns")
     )
+    good = np.array([outcome == Outcome.OK.value for outcome in requests["outcome"].to_pylist()])
+    found = []
+    for window in windows:
+        inside = (due_ns + t0_ns >= window.begin_ns) & (due_ns + t0_ns < window.end_ns)
+        if not inside.any() or not good[inside].all():
+            raise CheckFailed("Not every arrival of a window was answered well: the machine is too busy.")
+        late_ns, service_ns = (sent_ns - due_ns)[inside], (done_ns - sent_ns)[inside]
+        p99_ms = [float(np.percentile(values, 99)) / _NS_PER_MS for values in (late_ns, service_ns)]
+        found.append(Seen(window, *p99_ms))
+    return found
 
 
 CHECK = Check("scrapes", "a Prometheus that looks makes nothing late and the host no dearer", measure)
