@@ -213,11 +213,18 @@ def _windows(
             for scrape in range(SCRAPES):
                 _sleep_until(begin_ns, (scrape + 0.1) * window_s / SCRAPES)
                 for url in urls if scraped else ():
-                    fetch(f"{url}/metrics", _GRACE_S, headers=HEADERS)
+                    _scrape(url)
             _sleep_until(begin_ns, window_s)
             taken = (cpu_ns(host) - host_ns, cpu_ns(load.pid) - generator_ns)
             found.append(Window(pair, scraped, begin_ns, time.monotonic_ns(), *taken))
     return found
+
+
+def _scrape(url: str) -> None:
+    try:
+        fetch(f"{url}/metrics", _GRACE_S, headers=HEADERS)
+    except OSError as error:
+        raise CheckFailed(f"{url}/metrics did not answer: {error}. The machine is too busy.") from error
 
 
 def _sleep_until(begin_ns: int, after_s: float) -> None:
