@@ -59,7 +59,7 @@ class Stop(UserError):
 
 
 @pytest.mark.frameworks
-def test_each_of_its_runs_is_watched_and_a_resumed_campaigns_too(tmp_path: Path) -> None:
+def test_each_of_its_runs_is_watched_and_waits_as_asked_and_a_resumed_campaigns_too(tmp_path: Path) -> None:
     asked: list[BenchOptions] = []
 
     def ask(options: BenchOptions, *_: object) -> tuple[Summary, ExitCode]:
@@ -68,7 +68,7 @@ def test_each_of_its_runs_is_watched_and_a_resumed_campaigns_too(tmp_path: Path)
 
     def words(observe: str, resume: Path | None = None) -> CampaignWords:
         out = None if resume else str(tmp_path / "campaigns")
-        bench = Words(framework="", observe=observe, out=out)
+        bench = Words(framework="", observe=observe, out=out, idle_wait=None if resume else "3s")
         return CampaignWords(names=[] if resume else ["bare"], resume=resume, bench=bench)
 
     with pytest.raises(Stop):
@@ -77,6 +77,7 @@ def test_each_of_its_runs_is_watched_and_a_resumed_campaigns_too(tmp_path: Path)
     with pytest.raises(Stop):
         compare(words(str(tmp_path / "second"), folder), measure=ask)
     assert [options.observe for options in asked] == [tmp_path / "first", tmp_path / "second"]
+    assert [options.idle_wait_s for options in asked] == [3.0, 3.0]
 
 
 def campaign(monkeypatch: pytest.MonkeyPatch) -> Campaign:

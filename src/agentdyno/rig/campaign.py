@@ -272,6 +272,7 @@ class CampaignRunner:
             out=self._folder.runs,
             admission=campaign.admission,
             ready_timeout_s=campaign.ready_timeout_s,
+            idle_wait_s=campaign.idle_wait_s,
             backend_url=campaign.backend_url,
             model=campaign.model,
             api_key=api_key() if campaign.backend_url is not None else None,

@@ -143,6 +143,7 @@ def _begun(words: CampaignWords) -> tuple[CampaignFolder, Campaign]:
         backend_url=options.backend_url,
         model=options.model,
         ready_timeout_s=options.ready_timeout_s,
+        idle_wait_s=options.idle_wait_s,
         seed=options.workload.seed,
         rounds=times.rounds,
         entries=entries,
