@@ -33,7 +33,9 @@ need_framework = [ -n "$$MAKE_FRAMEWORK" ] || { \
     echo "make $@ needs a framework: make $@ FRAMEWORK=lightagent ('make list' shows the names)." >&2; exit 2; }
 
 need_target = case "$$MAKE_TARGET" in ""|local|k8s) ;; \
-    *) echo "TARGET is local, the default, or k8s (bench and compare)." >&2; exit 2;; esac
+    *) echo "TARGET is local, the default, or k8s (bench, profile and compare)." >&2; exit 2;; esac; \
+    case "$$MAKE_TARGET,$@" in k8s,bench|k8s,profile|k8s,compare|,*|local,*) ;; \
+    *) echo "make $@ is for one machine: TARGET=k8s is for bench, profile and compare." >&2; exit 2;; esac
 
 help:
 	@sed -n 's/^#: \{0,1\}//p' Makefile
@@ -72,7 +74,7 @@ help:
 #:   clean, distclean     remove runs and caches; also the environments
 #: Kubernetes (see k8s/chart/README.md); needs a kubeconfig and helm
 #:   cluster-install      the chart, with VALUES=k8s/kind-values.yaml; RELEASE=dyno NAMESPACE=bench CONTEXT as below too
-#:   bench, compare       with TARGET=k8s there instead of here; the options are the same
+#:   bench, profile, compare   with TARGET=k8s there instead of here; the options are the same
 #:   .venv/bin/agentdyno fetch RUN   what a run left in its pods when the rig was cut off
 #:   cluster-uninstall    remove it
 #:   cluster-e2e          test a run on the cluster of the kubeconfig, in a release of its own
@@ -104,7 +106,7 @@ help:
 #:   STEP=10s MAX_STEP=60s RESOLUTION=5%   of capacity: a step's time at least and at most, how near to the knee
 #:   CONCURRENCY=1,10,20,50,100 REQUESTS=100   of sweep: the tiers, and the least number of requests in each
 #:   OUT=runs             the folder for run folders
-#:   TARGET=k8s RELEASE=dyno NAMESPACE=bench CONTEXT   of bench and compare: on that cluster
+#:   TARGET=k8s RELEASE=dyno NAMESPACE=bench CONTEXT   of bench, profile and compare: on that cluster
 #:   PYTHON=python3       the Python that environments are made with, and then keep
 #:
 #: Exit codes of .venv/bin/agentdyno: 0 valid, 1 gate failed, 2 usage, 3 invalid run, 130 interrupted.

@@ -2,9 +2,10 @@
 
     python3 k8s/images/environment.py adapter lightagent --lock-sha256 HASH
     python3 k8s/images/environment.py rig --lock-sha256 HASH
+    python3 k8s/images/environment.py profiler --lock-sha256 HASH
     python3 k8s/images/environment.py strip
 
-The first two build /opt/agentdyno/venv from a lock with hashes, with its stamp, and compile all code to bytecode that
+The first three build /opt/agentdyno/venv from a lock with hashes, with its stamp, and compile all code to bytecode that
 is never checked against its source again, for in an image neither changes. `strip` takes the package tools out of the
 base's own Python. Standard library only.
 """
@@ -27,6 +28,7 @@ from agentdyno.rig.environments import (  # noqa: E402
     SetupError,
     adapter_environment,
     lock_sha256,
+    profiler_environment,
     rig_environment,
 )
 
@@ -88,7 +90,7 @@ def remove_pip_programs(folder: Path) -> None:
 def main() -> int:
     """0, or 2 with a sentence."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("adapter", "rig", "strip"))
+    parser.add_argument("what", choices=("adapter", "rig", "profiler", "strip"))
     parser.add_argument("adapter", nargs="?", help="the adapter's folder")
     parser.add_argument("--lock-sha256", default="", help="what the image is to be labelled with")
     options = parser.parse_args()
@@ -101,6 +103,8 @@ def main() -> int:
     try:
         if options.what == "rig":
             environment = rig_environment(ROOT)
+        elif options.what == "profiler":
+            environment = profiler_environment(ROOT)
         elif options.adapter and (ROOT / "adapters" / options.adapter).is_dir():
             environment = adapter_environment(ROOT / "adapters" / options.adapter, ROOT)
         else:

@@ -1,4 +1,4 @@
-"""The commands of a cluster: the chart installed and removed, a bench there, a run fetched."""
+"""The commands of a cluster: the chart installed and removed, runs there, a run fetched."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def add(app: typer.Typer, with_bench_options: WithBenchOptions) -> None:
     )
     _add_release(cluster)
     _add_bench(cluster, with_bench_options)
+    _add_profile(cluster, with_bench_options)
     _add_compare(cluster, with_bench_options)
     app.add_typer(cluster)
 
@@ -95,6 +96,28 @@ def _add_bench(cluster: typer.Typer, with_bench_options: WithBenchOptions) -> No
     )
 
 
+def _add_profile(cluster: typer.Typer, with_bench_options: WithBenchOptions) -> None:
+    def profile_there(
+        name: Annotated[str, typer.Argument(help="A framework, as `list` shows it.")],
+        interval: Annotated[str, typer.Option(help="Between heap snapshots.")] = "30s",
+        plain: Annotated[str, typer.Option(help="The same load without the profiler first; or off.")] = "30s",
+        release: Release = _RELEASE,
+        namespace: Namespace = _NAMESPACE,
+        context: Context = None,
+        **words: str | None,
+    ) -> int:
+        """Sample one framework's heap on the cluster, in a run of its own; see `profile`, whose report it makes."""
+        from agentdyno.cluster.profile import profile
+        from agentdyno.cluster.release import Place
+        from agentdyno.rig.options import Words
+
+        return profile(Words(framework=name, **words), Place(release, namespace, context), interval, plain)
+
+    cluster.command("profile", epilog="Example:\n\n- `agentdyno cluster profile langchain --rate 10 --duration 2m`")(
+        with_bench_options(profile_there)
+    )
+
+
 def _add_compare(cluster: typer.Typer, with_bench_options: WithBenchOptions) -> None:
     def compare_there(
         names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Default: all.")] = None,
@@ -102,7 +125,7 @@ def _add_compare(cluster: typer.Typer, with_bench_options: WithBenchOptions) -> 
         time: Annotated[str | None, typer.Option(help="A budget such as 30m, instead.")] = None,
         steady_rate: Annotated[str | None, typer.Option(help="The rate that all hold. Default: found.")] = None,
         null: Annotated[str, typer.Option(help="off: without the control a second time.")] = "on",
-        heap: Annotated[str, typer.Option(help="Only off: heap profiles are local.")] = "off",
+        heap: Annotated[str, typer.Option(help="on: a heap profile of each framework after the rounds.")] = "off",
         curves: Annotated[str, typer.Option(help="Only off: capacity searches are local.")] = "off",
         resume: Annotated[Path | None, typer.Option(help="A campaign's folder, to measure what is left.")] = None,
         release: Release = _RELEASE,

@@ -18,8 +18,9 @@ from agentdyno.contract.run import BackendStage, BackendStats, LoadPlan, WorkerE
 from agentdyno.contract.scenario import Workload
 from agentdyno.contract.summary import Framework
 from agentdyno.contract.trace import RecorderLedger
+from agentdyno.record.calibration import Calibration
 from agentdyno.record.folder import _READING_SCHEMA, _REQUEST_SCHEMA, RunFolder
-from agentdyno.record.manifest import Backend, Calibration, Machine, Manifest, Status
+from agentdyno.record.manifest import Backend, Machine, Manifest, Status
 from agentdyno.record.span_table import SPAN_SCHEMA, client_table
 
 MS, S, MB = 1_000_000, 1_000_000_000, 1_000_000

@@ -13,7 +13,8 @@ from agentdyno.analysis.verdict import verdict
 from agentdyno.contract.proof import Stage
 from agentdyno.contract.run import BackendStage, Finding, Outcome, Reason, ServerCounters, Verdict
 from agentdyno.contract.summary import SpanLedger
-from agentdyno.record.manifest import Backend, Calibration, Status
+from agentdyno.record.calibration import Calibration
+from agentdyno.record.manifest import Backend, Status
 from tests.golden.run import COUNTS, HOST, MS, GoldenRun
 
 

@@ -25,21 +25,35 @@ from agentdyno.cluster.objects import COMPLETION_INDEX, COMPONENT, INSTANCE, RUN
 from agentdyno.contract.invoke import InvokeRequest
 from agentdyno.contract.run import LoadPlan
 from agentdyno.record.cgroup import Cgroup
-from agentdyno.rig.environments import ROOT, adapter_environment, lock_sha256
+from agentdyno.rig.environments import (
+    ROOT,
+    adapter_environment,
+    lock_sha256,
+    profiler_environment,
+    rig_environment,
+)
 from tests.cluster import fake_load
 from tests.cluster.fake_load import Clocks
 from tests.load.contract_target import answer_of
 
 KEY = "00112233445566778899aabbccddeeff"
 NAMESPACE, RELEASE = "bench", "dyno"
-STAMP = "/opt/agentdyno/venv/agentdyno-stamp.json"
+STAMP, PROFILER_STAMP = "/opt/agentdyno/venv/agentdyno-stamp.json", "/profiler/agentdyno-stamp.json"
+# What a container runs, where that is not what it is called.
+IMAGES = dict.fromkeys(("sampler", "recorder", "locust", "records"), "rig")
 VALUES: dict[str, Any] = {
     "framework": "lightagent",
     "replicas": 1,
     "run": {"id": "none"},
     "load": {"enabled": False, "ratePerWorker": 400},
     "sut": {"port": 8000, "sampler": {"enabled": True}},
-    "backend": {"kind": "mock", "model": "agentdyno-mock", "port": 8001, "url": {"address": ""}},
+    "backend": {
+        "kind": "mock",
+        "model": "agentdyno-mock",
+        "port": 8001,
+        "url": {"address": ""},
+        "vllm": {"model": "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", "revision": ""},
+    },
     "recorder": {"enabled": True},
     "proof": {"existingSecret": ""},
     "placement": {"ownNode": "required"},
@@ -64,6 +78,8 @@ class FakeCluster:
 
     looks: how often the load's pods are looked at before it ends. on_list: called before each list of pods. faults:
     each for one request whose path holds a text; what it returns is answered. down: the API answers 503 to all.
+    sources, locks: of an image, or of a folder in one, that was made of others than those here. images: ids by
+    container.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -81,8 +97,11 @@ class FakeCluster:
         self.looks = 2
         self.on_list: Callable[[FakeCluster], None] = lambda _: None
         self.cgroup = Cgroup(cpu_limit_cores=2.5, periods=1000, throttled_periods=0, oom_kills=0)
-        self.lock = ""
-        self.sources = ROOT / "src" / "agentdyno"
+        self.sources: dict[str, Path] = {}
+        self.locks: dict[str, str] = {}
+        self.images: dict[str, str] = {}
+        self.profiles = 0
+        self.vllm_known = True
         self.t0_ns = 0
         self.worker_exit = {0: 0}
         self.left_out: set[int] = set()
@@ -198,12 +217,34 @@ class FakeCluster:
 
     def _here(self, word: str, pod: str, container: str) -> str:
         word = word.replace("/records", str(self.records(pod)), 1) if word.startswith("/records") else word
-        word = word.replace("/opt/agentdyno/src/agentdyno", str(self.sources))
-        word = word.replace(STAMP, str(self.folder / "stamp.json"))
+        image = IMAGES.get(container, container)
+        program = self.sources.get(container) or self.sources.get(image) or ROOT / "src" / "agentdyno"
+        word = word.replace("/opt/agentdyno/src/agentdyno", str(program))
+        for folder in ("adapters", "locustfiles"):
+            word = word.replace(f"/opt/agentdyno/{folder}", str(self.sources.get(folder, ROOT / folder)))
+        word = word.replace(STAMP, str(self._stamp(image))).replace(PROFILER_STAMP, str(self._stamp("profiler")))
+        word = word.replace(f"http://{RELEASE}-backend:8001", f"{self.url}/fake/{self._name('backend')}")
         for port in (8000, 8001, 4318):
             word = word.replace(f"http://127.0.0.1:{port}", f"{self.url}/fake/{pod}")
         word = word.replace("time.monotonic_ns()", f"time.monotonic_ns() + {self._ahead_ns(pod)}")
         return sys.executable if word == "python" else word
+
+    def _name(self, component: str) -> str:
+        return next((n for n, p in self.pods.items() if p["metadata"]["labels"][COMPONENT] == component), "")
+
+    def _stamp(self, image: str) -> Path:
+        file = self.folder / f"stamp-{image}.json"
+        environment = {
+            "host": lambda: adapter_environment(ROOT / "adapters" / self.values["adapter"]),
+            "rig": rig_environment,
+            "mock": lambda: adapter_environment(ROOT / "adapters" / "bare"),
+            "profiler": profiler_environment,
+        }.get(image)
+        if environment is not None:
+            lock = self.locks.get(image) or lock_sha256(environment())
+            stamp = {"format": 1, "lock_sha256": lock, "python": "3.12.12", "base": "", "place": ""}
+            file.write_text(json.dumps({**stamp, "distributions": {"aiohttp": "3"}, "disk_mb": 1.0, "build_s": 1.0}))
+        return file
 
     def _ahead_ns(self, pod: str) -> int:
         labels = self.pods[pod]["metadata"]["labels"]
@@ -218,13 +259,25 @@ class FakeCluster:
             asked = msgspec.json.decode(await request.read(), type=InvokeRequest)
             return web.Response(body=msgspec.json.encode(answer_of(asked, bytes.fromhex(KEY))))
         plan = self.plan()
+        if path == "debug/pprof/heap" and not self.values["run"].get("heapProfile"):
+            return web.Response(status=501)
+        if self.pods[request.match_info["pod"]]["spec"]["containers"][0]["name"] == "vllm":
+            if not self.vllm_known:
+                return web.Response(text="# of another server\n")
+            served = plan if self.values["load"]["enabled"] else None
+            return web.Response(body=fake_load.vllm(path, served, self.values["backend"]["model"]))
         answers = {
             "metrics": lambda: b"# metrics\n",
+            "debug/pprof/heap": self._profile,
             "debug/probes": lambda: fake_load.probes(self.t0_ns + self.clocks.host),
             "stats": lambda: fake_load.stats(plan),
             "ledger": fake_load.ledger,
         }
         return web.Response(body=answers[path]()) if path in answers else web.Response(status=404)
+
+    def _profile(self) -> bytes:
+        self.profiles += 1
+        return fake_load.profile(self.profiles)
 
     # the release
 
@@ -259,19 +312,14 @@ class FakeCluster:
         llm = self.values["backend"]["kind"]
         kept = {name: pod for name, pod in self.pods.items() if pod["spec"]["containers"][0]["name"] == "vllm"}
         self.pods = dict(kept)
-        self._pod("sut", ["host", "sampler"], "node-1")
+        sampled = self.values["sut"]["sampler"]["enabled"]
+        self._pod("sut", ["host", "sampler"] if sampled else ["host"], "node-1")
         if not kept:
             self._pod("backend", [llm], "node-2")
         if llm == "vllm":
             self.named("backend")["metadata"]["labels"].pop(RUN, None)
         self._pod("recorder", ["recorder"], "node-3")
-        adapter = self.values["adapter"]
         self.rolled_in.append(self.values["framework"])
-        lock = self.lock or lock_sha256(adapter_environment(ROOT / "adapters" / adapter))
-        stamp = {"format": 1, "lock_sha256": lock, "python": "3.12.12", "base": "", "place": ""}
-        (self.folder / "stamp.json").write_text(
-            json.dumps({**stamp, "distributions": {"aiohttp": "3"}, "disk_mb": 1.0, "build_s": 1.0})
-        )
 
     def _begin_load(self) -> None:
         self._left = self.looks
@@ -376,8 +424,8 @@ class FakeCluster:
                         "name": c,
                         "restartCount": 0,
                         "state": {"running": {}},
-                        "image": f"i/{c}:1",
-                        "imageID": f"i/{c}@sha256:1",
+                        "image": f"i/{IMAGES.get(c, c)}:1",
+                        "imageID": self.images.get(c, f"i/{IMAGES.get(c, c)}@sha256:1"),
                     }
                     for c in containers
                 ],
@@ -425,14 +473,17 @@ async def cut(request: web.Request) -> web.StreamResponse | None:
     return web.Response()
 
 
-def truncated(content: bytes) -> Fault:
-    """A stream that says that all went well, and has lost a part of the output; the hash is of all of it."""
+def truncated(content: bytes, **said: object) -> Fault:
+    """A stream that says that all went well, and has lost a part of the output; the hash is of all of it.
+
+    said: what else the program said of it.
+    """
 
     async def answer(request: web.Request) -> web.StreamResponse | None:
         socket = web.WebSocketResponse(protocols=["v4.channel.k8s.io"])
         await socket.prepare(request)
         await socket.send_bytes(b"\1" + content)
-        await socket.send_bytes(b"\2" + json.dumps({"sha256": "of all"}).encode())
+        await socket.send_bytes(b"\2" + json.dumps({"sha256": "of all", **said}).encode())
         await socket.send_bytes(b"\3" + json.dumps({"status": "Success"}).encode())
         await socket.close()
         return socket

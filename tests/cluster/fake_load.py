@@ -7,6 +7,9 @@ from pathlib import Path
 
 import msgspec
 
+from agentdyno.contract.pprof import HEAP_TYPES, Frame, Profile, write_gzip
+from agentdyno.contract.pprof import Sample as HeapSample
+from agentdyno.contract.proof import Stage
 from agentdyno.contract.run import BackendStage, BackendStats, LoadPlan, Outcome, RequestRecord, WorkerEnd
 from agentdyno.contract.trace import Hello, LlmCall, RecorderLedger, RequestEvents, ServedCall, Service, ToolSpan
 from agentdyno.host.probes import ProbeReport
@@ -170,3 +173,31 @@ def stats(plan: LoadPlan) -> bytes:
                 completion_tokens=was.completion_tokens + 120,
             )
     return msgspec.json.encode(BackendStats(stages=stages, in_flight=0, in_flight_max=4, cancelled=0))
+
+
+def vllm(path: str, plan: LoadPlan | None, model: str) -> bytes:
+    """What the release's vLLM says. plan: of the load that it has served; None: none since the requests before it."""
+    if path == "version":
+        return b'{"version": "0.18.2"}'
+    if path == "v1/models":
+        return msgspec.json.encode({"data": [{"id": model, "root": "Qwen/weights", "max_model_len": 8192}]})
+    requests = 7 + (0 if plan is None else sum(Schedule(plan).count(stage) for stage in Stage))
+    counts = {
+        "request_success_total": 4 * requests,
+        "prompt_tokens_total": 900 * requests,
+        "generation_tokens_total": 120 * requests,
+        "num_preemptions_total": 0,
+        "request_queue_time_seconds_sum": 0.5 * requests,
+        "request_prefill_time_seconds_sum": 0.0,
+        "request_decode_time_seconds_sum": 0.0,
+        "time_to_first_token_seconds_sum": 0.0,
+        "e2e_request_latency_seconds_sum": 0.0,
+    }
+    return "".join(f"vllm:{name} {count}\n" for name, count in counts.items()).encode()
+
+
+def profile(number: int) -> bytes:
+    """The host's heap: it holds `number` MB."""
+    stack = (Frame("held", "adapters/bare/adapter.py", 1),)
+    sample = HeapSample(stack, (number, number * 1_000_000, number, number * 1_000_000), {})
+    return write_gzip(Profile(HEAP_TYPES, (sample,), time_ns=number))

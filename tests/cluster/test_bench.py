@@ -13,10 +13,10 @@ import pytest
 from agentdyno.audit.command import audit
 from agentdyno.cluster.bench import bench
 from agentdyno.cluster.release import Place
-from agentdyno.contract.run import ExitCode
+from agentdyno.contract.run import ExitCode, Reason
 from agentdyno.contract.summary import Summary
 from agentdyno.record.checksums import CHECKSUMS_FILE
-from agentdyno.record.manifest import Manifest
+from agentdyno.record.manifest import Backend, Manifest
 from agentdyno.report.rebuild import rebuild
 from agentdyno.rig.environments import ROOT
 from agentdyno.rig.options import Words
@@ -147,13 +147,24 @@ def test_nothing_of_the_run_before_stays_in_the_values(cluster: FakeCluster, tmp
     assert "max_num_seqs" not in cluster.given["run"]["timing"]
 
 
-def test_a_vllm_is_watched_too(cluster: FakeCluster, tmp_path: Path) -> None:
+def with_vllm(cluster: FakeCluster) -> None:
     cluster.given["backend"] = {"kind": "vllm", "model": "qwen"}
     cluster.set(cluster.given)
+
+
+def test_a_vllm_is_watched_and_its_own_count_is_kept(cluster: FakeCluster, tmp_path: Path) -> None:
+    with_vllm(cluster)
     out = tmp_path / "runs"
     assert bench(words(out), PLACE) is ExitCode.VALID
-    assert manifest_of(out).backend == {"kind": "vllm", "model": "qwen", "url": None}
+    weights = "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4"
+    about = {"kind": "vllm", "model": "qwen", "url": None, "served_by": "vllm qwen", "weights": weights}
+    assert manifest_of(out).backend == {**about, "revision": None}
     assert (only(out) / "logs" / "backend.log").read_text() == "log of vllm\n"
+    told = msgspec.json.decode((only(out) / "backend.json").read_bytes(), type=Backend)
+    assert told.server == {"version": "0.18.2", "root": "Qwen/weights", "max_model_len": 8192}
+    assert told.counters is not None
+    # Of the 100 requests of the load, and none of those before it.
+    assert (told.counters.requests, told.counters.prompt_tokens, told.counters.queue_s) == (400, 90_000, 50.0)
     before = {name: pod["metadata"]["uid"] for name, pod in cluster.pods.items()}
     cluster.on_list = lambda c: c.values["load"]["enabled"] and c.replaced("backend")
     assert bench(words(tmp_path / "again"), PLACE) is ExitCode.INVALID_RUN
@@ -161,30 +172,116 @@ def test_a_vllm_is_watched_too(cluster: FakeCluster, tmp_path: Path) -> None:
     assert any(name in before for name in cluster.pods)  # vLLM was not rolled
 
 
+def test_a_run_with_a_language_model_never_has_the_hash_of_one_with_the_mock(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    bench(words(tmp_path / "mock"), PLACE)
+    with_vllm(cluster)
+    bench(words(tmp_path / "vllm"), PLACE)
+    assert summary_of(tmp_path / "mock").workload_hash != summary_of(tmp_path / "vllm").workload_hash
+
+
+def test_a_server_that_is_no_vllm_is_said_before_the_load(cluster: FakeCluster, tmp_path: Path) -> None:
+    with_vllm(cluster)
+    cluster.vllm_known = False
+    assert bench(words(tmp_path / "runs"), PLACE) is ExitCode.INVALID_RUN
+    assert "that is not vLLM" in summary_of(tmp_path / "runs").verdict.reasons[0].message
+    assert cluster.t0_ns == 0
+
+
 def test_the_manifest_says_where_it_ran_and_names_no_machine(cluster: FakeCluster, tmp_path: Path) -> None:
     bench(words(tmp_path / "runs"), PLACE)
     text = (only(tmp_path / "runs") / "manifest.json").read_text()
     facts = json.loads(text)["cluster"]
-    assert {pod["component"]: pod["node"] for pod in facts["pods"]} == {"sut": 1, "backend": 2, "recorder": 3}
+    assert [(pod["component"], pod["node"]) for pod in facts["pods"]] == [
+        *(("sut", 1), ("backend", 2), ("recorder", 3)),
+        *(("load-master", 2), ("load-worker", 2), ("load-worker", 3)),
+    ]
+    assert set(facts["nodes"]) == {"1", "2", "3"}
     assert facts["pods"][0]["containers"]["host"]["image_id"] == "i/host@sha256:1"
     assert facts["nodes"]["1"]["kubeletVersion"] == "v1.34.1"
     assert "node-1" not in text
     assert "must not be kept" not in text
 
 
-def test_an_image_of_another_lock_makes_the_run_invalid(cluster: FakeCluster, tmp_path: Path) -> None:
-    cluster.lock = "0" * 64
+@pytest.mark.parametrize(
+    ("image", "says"),
+    [
+        ("host", "In host the host's image (bare) was built from another lock (000000000000...) than adapters/bare/"),
+        ("rig", "In sampler the rig's image was built from another lock (000000000000...) than requirements.lock"),
+        ("mock", "In mock the mock LLM's image was built from another lock (000000000000...) than adapters/bare/"),
+    ],
+)
+def test_an_image_of_another_lock_makes_the_run_invalid(
+    cluster: FakeCluster, tmp_path: Path, image: str, says: str
+) -> None:
+    cluster.locks = {image: "0" * 64}
     assert bench(words(tmp_path / "runs"), PLACE) is ExitCode.INVALID_RUN
-    assert reasons(tmp_path / "runs") == {"environment_differs"}
+    (reason,) = summary_of(tmp_path / "runs").verdict.reasons
+    assert (reason.code, reason.message[: len(says)]) == (Reason.ENVIRONMENT_DIFFERS, says)
 
 
-def test_images_of_other_sources_make_the_run_invalid(cluster: FakeCluster, tmp_path: Path) -> None:
-    cluster.sources = tmp_path / "sources"
-    shutil.copytree(ROOT / "src" / "agentdyno", cluster.sources)
-    (cluster.sources / "host" / "app.py").write_text("another\n")
+def changed_copy(folder: Path, into: Path, file: str) -> Path:
+    shutil.copytree(folder, into)
+    (into / file).write_text("another\n")
+    return into
+
+
+@pytest.mark.parametrize(
+    ("part", "folder", "file", "says"),
+    [
+        ("host", "src/agentdyno", "host/app.py", "In host the host's image (bare)"),
+        ("rig", "src/agentdyno", "load/user.py", "In sampler the rig's image"),
+        ("mock", "src/agentdyno", "backends/mock_llm/script.py", "In mock the mock LLM's image"),
+        ("adapters", "adapters", "bare/adapter.py", "In host the host's image (bare)"),
+        ("adapters", "adapters", "bare/adapter.toml", "In host the host's image (bare)"),
+        ("locustfiles", "locustfiles", "constant.py", "In sampler the rig's image"),
+    ],
+)
+def test_images_of_other_sources_make_the_run_invalid(
+    cluster: FakeCluster, tmp_path: Path, part: str, folder: str, file: str, says: str
+) -> None:
+    cluster.sources = {part: changed_copy(ROOT / folder, tmp_path / "sources", file)}
     assert bench(words(tmp_path / "runs"), PLACE) is ExitCode.INVALID_RUN
-    assert reasons(tmp_path / "runs") == {"environment_differs"}
-    assert "host/app.py" in summary_of(tmp_path / "runs").verdict.reasons[0].message
+    (reason,) = summary_of(tmp_path / "runs").verdict.reasons
+    assert reason.code is Reason.ENVIRONMENT_DIFFERS
+    assert reason.message == f"{says} was built from other sources than those here ({folder}/{file}). " + (
+        "Build it again: make images"
+    )
+
+
+def test_a_load_pod_with_another_image_is_looked_at_by_itself(cluster: FakeCluster, tmp_path: Path) -> None:
+    """Under one tag two nodes may hold two images: the sampler's is that of today, the load's is not."""
+    cluster.images = {"locust": "i/rig@sha256:2"}
+    assert bench(words(tmp_path / "same"), PLACE) is ExitCode.VALID
+    cluster.sources = {"records": changed_copy(ROOT / "src" / "agentdyno", tmp_path / "sources", "load/user.py")}
+    assert bench(words(tmp_path / "other"), PLACE) is ExitCode.INVALID_RUN
+    (reason,) = summary_of(tmp_path / "other").verdict.reasons
+    assert reason.message.startswith("In records the rig's image was built from other sources")
+
+
+def test_a_release_without_a_sampler_is_measured_without_resources(cluster: FakeCluster, tmp_path: Path) -> None:
+    cluster.given["sut"] = {"sampler": {"enabled": False}}
+    cluster.set(cluster.given)
+    cluster.locks = {"rig": "0" * 64}
+    assert bench(words(tmp_path / "runs"), PLACE) is ExitCode.INVALID_RUN
+    (reason,) = summary_of(tmp_path / "runs").verdict.reasons
+    assert reason.message.startswith("In recorder the rig's image was built from another lock")
+    assert summary_of(tmp_path / "runs").cpu_ms_per_request is None
+
+
+def test_the_machines_speed_is_told_before_and_after(cluster: FakeCluster, tmp_path: Path) -> None:
+    bench(words(tmp_path / "runs"), PLACE)
+    found = manifest_of(tmp_path / "runs").calibration
+    assert set(found) == {"before", "after"}
+    assert all(0 < one.min_ms <= one.median_ms <= one.max_ms for one in found.values())
+
+
+def test_a_host_is_left_alone_when_that_is_asked_for(cluster: FakeCluster, tmp_path: Path) -> None:
+    bench(words(tmp_path / "runs", idle_wait="300ms"), PLACE)
+    moments = manifest_of(tmp_path / "runs").moments_monotonic_ns
+    assert moments["rested"] - moments["drained"] >= 300_000_000
+    assert moments["drained"] > cluster.t0_ns + cluster.clocks.host
 
 
 def test_a_host_at_its_cpu_limit_is_noted(cluster: FakeCluster, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from agentdyno.rig.campaign_plan import variant_of
 from agentdyno.rig.compare import CampaignWords
 from agentdyno.rig.options import OptionError
 from tests.cluster.fake_cluster import FakeCluster
-from tests.cluster.test_bench import PLACE, words
+from tests.cluster.test_bench import PLACE, with_vllm, words
 
 ENTRY = Entry(
     label="", variant="", framework=Framework("", None, "default", "llm"), environment_sha256="", distributions=1
@@ -53,8 +54,21 @@ def test_the_runs_of_a_campaign_take_place_there(cluster: FakeCluster, tmp_path:
     assert (folder / "report.html").exists()
 
 
+def test_a_campaign_says_which_backend_it_was(cluster: FakeCluster, tmp_path: Path, asked: CampaignWords) -> None:
+    with_vllm(cluster)
+    compare(replace(asked, names=["bare"]), PLACE)
+    (folder,) = (tmp_path / "campaigns").iterdir()
+    campaign = msgspec.json.decode((folder / "campaign.json").read_bytes(), type=Campaign)
+    assert (campaign.backend, campaign.model, campaign.workload.served_by) == ("vllm", "qwen", "vllm qwen")
+    manifests = [json.loads(file.read_text()) for file in folder.glob("runs/*/manifest.json")]
+    assert {one["workload_hash"] for one in manifests} == {campaign.workload_hash}
+    assert {one["backend"]["kind"] for one in manifests} == {"vllm"}
+
+
 def test_what_is_local_alone_is_refused(cluster: FakeCluster, asked: CampaignWords) -> None:
-    with pytest.raises(OptionError, match="HEAP is for runs on one machine"):
-        compare(replace(asked, heap="on"), PLACE)
+    with pytest.raises(OptionError, match="CURVES is for runs on one machine"):
+        compare(replace(asked, curves="on"), PLACE)
+    with pytest.raises(OptionError, match="NATIVE_SPANS is for runs on one machine"):
+        compare(replace(asked, bench=replace(asked.bench, native_spans="1")), PLACE)
     with pytest.raises(OptionError, match="BACKEND is chosen at install"):
         compare(replace(asked, bench=replace(asked.bench, backend="http://llm/v1")), PLACE)

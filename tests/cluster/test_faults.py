@@ -6,20 +6,24 @@ import errno
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pyarrow.parquet as pq
 import pytest
 
+from agentdyno.cluster import bench as bench_module
 from agentdyno.cluster import kube
 from agentdyno.cluster import run as run_module
 from agentdyno.cluster.bench import bench, fetch
 from agentdyno.cluster.release import HelmError
 from agentdyno.cluster.run import STATE_FILE
+from agentdyno.contract.adapter import find_variants
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import ExitCode
 from agentdyno.record.manifest import Status
+from agentdyno.rig.environments import ROOT
 from agentdyno.rig.options import OptionError
 from tests.cluster.fake_cluster import FakeCluster, cut, reset_after, status
 from tests.cluster.test_bench import PLACE, manifest_of, only, reasons, summary_of, words
@@ -196,7 +200,10 @@ def test_a_run_that_goes_on_is_not_disturbed(cluster: FakeCluster, tmp_path: Pat
     ("given", "says"),
     [
         ({"backend": "http://llm/v1"}, "BACKEND is chosen at install"),
+        ({"model": "qwen"}, "MODEL is chosen at install"),
+        ({"url": "http://llm/v1"}, "URL is chosen at install"),
         ({"observe": "1"}, "OBSERVE is for runs on one machine"),
+        ({"native_spans": "1"}, "NATIVE_SPANS is for runs on one machine"),
     ],
 )
 def test_options_that_mean_nothing_there_are_refused(
@@ -204,6 +211,46 @@ def test_options_that_mean_nothing_there_are_refused(
 ) -> None:
     with pytest.raises(OptionError, match=says):
         bench(words(tmp_path / "runs", **given), PLACE)
+
+
+def test_a_framework_that_is_a_program_of_its_own_is_refused(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, variant = find_variants(ROOT / "adapters")["bare"]
+    own = msgspec.structs.replace(variant, name="other", entry=None, command=["./serve"])
+    monkeypatch.setattr(bench_module, "resolve", lambda _: (folder, own))
+    with pytest.raises(UserError, match=r"other is a program of its own, for which the chart has no image: .*here"):
+        bench(replace(words(tmp_path / "runs"), framework="other"), PLACE)
+    assert cluster.rolled_in == []
+
+
+def test_a_rig_that_was_killed_leaves_a_run_that_is_fetched_whole(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        """Nothing of the rig runs after it."""
+
+    def killed() -> None:
+        raise Killed
+
+    out = tmp_path / "runs"
+    cluster.looks = 50
+    monkeypatch.setattr(run_module.ClusterRun, "_look", lambda *_: killed())
+    with pytest.raises(Killed):
+        bench(words(out), PLACE)
+    assert manifest_of(out).status is Status.RUNNING
+    assert cluster.values["load"]["enabled"] is True
+    monkeypatch.undo()
+    monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
+    monkeypatch.setenv("HELM", str(cluster.helm))
+    cluster._left = 2
+    assert fetch(only(out).name, out) is ExitCode.VALID
+    manifest = manifest_of(out)
+    assert (manifest.status, summary_of(out).load.ok) == (Status.FINISHED, 60)
+    assert manifest.first_answer_ms is not None
+    assert manifest.rss_idle_bytes is not None
+    assert manifest.calibration["before"].median_ms > 0
+    assert cluster.values["load"]["enabled"] is False
 
 
 def test_without_helm_there_is_a_sentence(

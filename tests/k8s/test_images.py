@@ -32,7 +32,7 @@ def stages(file: Path) -> list[list[str]]:
 
 
 def test_there_is_one_for_each_part() -> None:
-    assert {file.suffix[1:] for file in FILES} == {"host", "rig", "mock"}
+    assert {file.suffix[1:] for file in FILES} == {"host", "rig", "mock", "profiler"}
 
 
 @every
@@ -150,9 +150,9 @@ def built(tmp_path: Path, *words: str, **variables: str) -> subprocess.Completed
 def test_the_script_builds_one_image_for_each_adapter(tmp_path: Path) -> None:
     lines = built(tmp_path, "all", PREFIX="registry.example/").stdout.splitlines()
     folders = sorted(file.parent.name for file in (ROOT / "adapters").glob("*/adapter.toml"))
-    assert len(lines) == 2 + len(folders)
+    assert len(lines) == 3 + len(folders)
     images = [re.search(r"-t (\S+)", line)[1] for line in lines]
-    names = ["rig", "mock", *(f"host-{folder}" for folder in folders)]
+    names = ["rig", "mock", "profiler", *(f"host-{folder}" for folder in folders)]
     assert sorted(images) == sorted(f"registry.example/agentdyno/{name}:{__version__}" for name in names)
     bare = next(line for line in lines if "host-bare:" in line)
     lock = sha256((ROOT / "adapters" / "bare" / "requirements.lock").read_bytes()).hexdigest()

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from agentdyno.record import calibration
 from agentdyno.record.manifest import given_cores, machine_facts
-from agentdyno.rig import cores
 from agentdyno.rig.cores import CorePlan, calibrate, plan, stay_on
 
 
@@ -63,8 +63,8 @@ def test_calibration_runs_on_the_core_and_goes_back(monkeypatch: pytest.MonkeyPa
     before = os.sched_getaffinity(0)
     core = frozenset([max(before)])
     seen = []
-    timed = cores._timed
-    monkeypatch.setattr(cores, "_timed", lambda: seen.append(os.sched_getaffinity(0)) or timed())
+    timed = calibration._timed
+    monkeypatch.setattr(calibration, "_timed", lambda: seen.append(os.sched_getaffinity(0)) or timed())
     found = calibrate(core)
     assert {frozenset(where) for where in seen} == {core}
     assert os.sched_getaffinity(0) == before
@@ -79,7 +79,7 @@ def test_calibration_goes_back_also_when_it_is_cut_short(monkeypatch: pytest.Mon
     def broken() -> float:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cores, "_timed", broken)
+    monkeypatch.setattr(calibration, "_timed", broken)
     with pytest.raises(KeyboardInterrupt):
         calibrate(frozenset([max(before)]))
     assert os.sched_getaffinity(0) == before

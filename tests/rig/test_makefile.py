@@ -68,7 +68,7 @@ def test_every_option_of_the_command_can_be_given_to_make(project: Path, target:
     assert all(re.fullmatch(r"--([a-z-]+)=x([A-Z_]+)", argument) for argument in arguments[2:])
 
 
-@pytest.mark.parametrize("target", ["bench", "compare"])
+@pytest.mark.parametrize("target", ["bench", "profile", "compare"])
 def test_with_a_target_the_commands_of_the_cluster_are_called(project: Path, target: str) -> None:
     command = typer.main.get_command(app).commands["cluster"].commands[target]
     flags = {flag for parameter in command.params for flag in parameter.opts if flag.startswith("--")} - {"--help"}
@@ -81,6 +81,14 @@ def test_with_a_target_the_commands_of_the_cluster_are_called(project: Path, tar
     wrong = make(project, target, "FRAMEWORK=bare", "TARGET=k8")
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert "TARGET is local" in wrong.stderr
+
+
+@pytest.mark.parametrize("target", ["soak", "cold", "capacity", "sweep"])
+def test_what_a_cluster_does_not_do_is_said(project: Path, target: str) -> None:
+    done = make(project, target, "FRAMEWORK=bare", "TARGET=k8s")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"make {target} is for one machine" in done.stderr
+    assert passed(make(project, target, "FRAMEWORK=bare", "TARGET=local")) == [target, "bare"]
 
 
 def test_the_cluster_is_installed_and_removed(project: Path) -> None:

@@ -5,6 +5,7 @@
     "image.host.tag" .Values.image.host.tag
     "image.rig.tag" .Values.image.rig.tag
     "image.mock.tag" .Values.image.mock.tag
+    "image.profiler.tag" .Values.image.profiler.tag
     "backend.vllm.image.tag" .Values.backend.vllm.image.tag
     "collector.image.tag" .Values.collector.image.tag
     "tempo.image.tag" .Values.tempo.image.tag

@@ -15,7 +15,7 @@ from agentdyno.cluster.kube import ApiLost, Kube
 from agentdyno.cluster.preparation import prepare_manifest, roll_in
 from agentdyno.cluster.release import Place, Release
 from agentdyno.cluster.run import STATE_FILE, ClusterRun
-from agentdyno.cluster.settings import Asked, State, new_run_id, read_words, state_of
+from agentdyno.cluster.settings import Asked, State, backend_kind, new_run_id, read_words, state_of
 from agentdyno.contract.adapter import AdapterFolder, Variant
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.proof import KEY_VARIABLE, ProofError, key_from_environment
@@ -27,7 +27,8 @@ from agentdyno.report.terminal import print_summary
 from agentdyno.rig.building import say
 from agentdyno.rig.frameworks import resolve
 from agentdyno.rig.interruption import Interrupted, Interruption
-from agentdyno.rig.options import BenchOptions, Words
+from agentdyno.rig.options import MOCK, OPENAI, VLLM, BenchOptions, Words
+from agentdyno.rig.profile import show as show_profile
 from agentdyno.rig.servers import FirstRequest
 
 INSTALL_S = 1800.0  # an example with vLLM downloads a model
@@ -67,15 +68,27 @@ def ask(words: Words, release: Release) -> Asked:
     return asked_of(read_words(words, values), adapter, variant, values)
 
 
-def asked_of(options: BenchOptions, adapter: AdapterFolder, variant: Variant, values: dict[str, Any]) -> Asked:
-    """The same with options that are read already. Raises UserError for a framework that the chart has no image of."""
+def asked_of(
+    options: BenchOptions,
+    adapter: AdapterFolder,
+    variant: Variant,
+    values: dict[str, Any],
+    heap_interval_s: float | None = None,
+) -> Asked:
+    """The same with options that are read already. heap_interval_s: between snapshots, in a run that is profiled.
+
+    Raises UserError for a framework that the chart has no image of.
+    """
     if variant.command is not None:
         raise UserError(f"{variant.name} is a program of its own, for which the chart has no image: measure it here.")
-    backend = values["backend"]
-    kind = {"url": "openai"}.get(backend["kind"], backend["kind"])
-    address = backend["url"]["address"] if kind == "openai" else None
+    backend, kind = values["backend"], backend_kind(values)
+    address = backend["url"]["address"] if kind == OPENAI else None
     about: dict[str, str | int | float | None] = {"kind": kind, "model": backend["model"], "url": address or None}
-    return Asked(options, adapter, variant, about, values)
+    if kind != MOCK:
+        about["served_by"] = options.workload.served_by
+    if kind == VLLM:
+        about |= {"weights": backend["vllm"]["model"], "revision": backend["vllm"]["revision"] or None}
+    return Asked(options, adapter, variant, about, values, heap_interval_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +148,10 @@ def fetch(name: str, runs: Path) -> ExitCode:
     with Interruption() as interruption:
         run = ClusterRun(folder, manifest, state, Release(state.place), kube, interruption)
         summary, code = run.resume()
+    if manifest.heap_profile is not None:
+        packages = tuple(manifest.heap_profile["framework_packages"])
+        show_profile(folder, None, summary, packages)
+        return code
     return _show(folder, summary, code)
 
 

@@ -9,12 +9,14 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
+from agentdyno.cluster import vllm
 from agentdyno.cluster.clock import Between, by_causality, by_marks, earliest
 from agentdyno.cluster.kube import Kube
 from agentdyno.cluster.objects import Pod
-from agentdyno.cluster.preparation import beside_host, container
+from agentdyno.cluster.preparation import beside_host, container, node_facts, pod_facts
 from agentdyno.cluster.programs import Container
 from agentdyno.cluster.settings import State
+from agentdyno.cluster.sources import differences, rig_image
 from agentdyno.cluster.watch import LOCUST, MASTER, SERVERS, WORKER, load_pods
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import BackendStats, Finding, Reason, WorkerEnd
@@ -25,6 +27,7 @@ from agentdyno.record.sidecar import CGROUP_FILE, RESOURCES_FILE, CgroupReading
 from agentdyno.record.spans import OTLP_FILE, RAW_FILE
 from agentdyno.rig.building import say
 from agentdyno.rig.collect import keep_host_answers
+from agentdyno.rig.options import MOCK, VLLM
 
 RECORDS = "/records"
 SETTLE_PAUSE_S = 1.0
@@ -55,6 +58,7 @@ class Collection:
             if self._state.sampled:
                 yield self._resources
         yield self._backend
+        yield self._load_pods
         if "recorder" in there and self._state.recorded:
             yield self._spans
         yield self._logs
@@ -111,18 +115,41 @@ class Collection:
 
     def _backend(self) -> None:
         kind, model = (str(self._manifest.backend[name]) for name in ("kind", "model"))
-        stats: BackendStats | None = None
+        served = Backend(kind=kind, model=model)
         try:
-            if kind != "mock" or not any(pod.component == "backend" for pod in self._pods):
+            there = {pod.component for pod in self._pods}
+            if kind == VLLM and "sut" in there:
+                served = vllm.record(beside_host(self._kube, self._pods, self._state), self._state, model)
+                return
+            if kind != MOCK or "backend" not in there:
                 return
             mock = container(self._kube, self._pods, "backend", "mock")
             said = mock.offered(f"http://127.0.0.1:{self._state.backend_port}/stats", _ANSWER_S)
-            stats = None if said is None else msgspec.json.decode(said, type=BackendStats)
+            if said is not None:
+                served = Backend(kind=kind, model=model, stats=msgspec.json.decode(said, type=BackendStats))
         except (OSError, msgspec.MsgspecError) as error:
             text = f"The backend did not answer after the load ({error}): its own count is not known."
             self._manifest.findings.append(Finding(Reason.BACKEND_FAILED, text))
         finally:
-            self._folder.write_json("backend.json", Backend(kind=kind, model=model, stats=stats))
+            self._folder.write_json("backend.json", served)
+
+    def _load_pods(self) -> None:
+        """Where they ran, and whether their image is the one that was looked at before the load."""
+        state, pods = self._state, load_pods(self._pods)
+        new = [pod.spec.node_name for pod in pods if pod.spec.node_name and pod.spec.node_name not in state.nodes]
+        state.nodes += dict.fromkeys(new)
+        about = self._manifest.cluster or {}
+        known = about.get("nodes", {})
+        more = {number: node for number, node in node_facts(self._kube, state.nodes).items() if number not in known}
+        servers = [pod for pod in about.get("pods", []) if pod["component"] in SERVERS]
+        load = pod_facts(pods, state.nodes)
+        self._manifest.cluster = {**about, "nodes": {**known, **more}, "pods": [*servers, *load]}
+        for pod in pods:
+            image = status.image_id if (status := pod.container(LOCUST)) else ""
+            if image not in state.rig_images:
+                state.rig_images.append(image)
+                found = differences(Container(self._kube, pod.name, "records"), rig_image())
+                self._manifest.findings += [one for one in found if one not in self._manifest.findings]
 
     def _spans(self) -> None:
         recorder = container(self._kube, self._pods, "recorder", "recorder")

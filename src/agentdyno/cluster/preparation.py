@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -13,16 +12,18 @@ from agentdyno.cluster.objects import COMPONENT, INSTANCE, RUN, Pod
 from agentdyno.cluster.programs import Container
 from agentdyno.cluster.release import HelmError, Release
 from agentdyno.cluster.settings import Asked, State, run_values
+from agentdyno.cluster.sources import differences, facts, host_image, mock_image, rig_image
 from agentdyno.cluster.watch import SERVERS, known
 from agentdyno.contract.errors import UserError
-from agentdyno.contract.run import Finding, Reason
 from agentdyno.record.manifest import Machine, Manifest
 from agentdyno.rig.building import say
-from agentdyno.rig.environments import ROOT, Facts, Stamp, adapter_environment, lock_sha256
+from agentdyno.rig.environments import adapter_environment
+from agentdyno.rig.options import MOCK
 from agentdyno.rig.preparation import manifest_of
+from agentdyno.rig.profile import TOP_LEVEL, packages_among
+from agentdyno.rig.snapshots import heap_facts
 
-_STAMP = "/opt/agentdyno/venv/agentdyno-stamp.json"
-_SOURCES = "/opt/agentdyno/src/agentdyno"
+PROFILER_STAMP = "/profiler/agentdyno-stamp.json"
 _MACHINE = """
 import sys, msgspec
 from agentdyno.record.manifest import machine_facts
@@ -80,57 +81,79 @@ def beside_host(kube: Kube, pods: Sequence[Pod], state: State) -> Container:
     return container(kube, pods, "sut", "sampler" if state.sampled else "host")
 
 
+def rig_container(kube: Kube, pods: Sequence[Pod], state: State) -> Container | None:
+    """One that runs the rig's image and is there before the load; None where the release has neither."""
+    if state.sampled:
+        return beside_host(kube, pods, state)
+    there = any(pod.component == "recorder" for pod in pods)
+    return container(kube, pods, "recorder", "recorder") if there else None
+
+
 def prepare_manifest(kube: Kube, pods: Sequence[Pod], asked: Asked, state: State) -> Manifest:
     """What is known before the load, of a run that has no folder yet. Raises KubeError, ApiLost."""
-    built = _facts(container(kube, pods, "sut", "host"))
-    beside = beside_host(kube, pods, state)
-    rig = _facts(beside) if state.sampled else built
-    machine = msgspec.json.decode(beside.python(_MACHINE), type=Machine)
-    manifest = manifest_of(asked.options, asked.variant, built, rig, machine, run_id="")
+    host, rig = container(kube, pods, "sut", "host"), rig_container(kube, pods, state)
+    built = facts(host)
+    machine = msgspec.json.decode(host.python(_MACHINE), type=Machine)
+    manifest = manifest_of(
+        asked.options, asked.variant, built, built if rig is None else facts(rig), machine, run_id=""
+    )
     manifest.backend = asked.backend
-    manifest.cluster = {"run": state.run, **cluster_facts(kube, pods, asked.release_values)}
-    wheres = [container(kube, pods, "sut", "host"), *([beside] if state.sampled else [])]
-    for where in wheres:
-        if changed := _changed(where):
-            text = (
-                f"The image of {where.name} was built from other sources than those here ({', '.join(changed[:3])}"
-                f"{', ...' if len(changed) > 3 else ''}). Build it again: make images"
-            )
-            manifest.findings.append(Finding(Reason.ENVIRONMENT_DIFFERS, text))
-    own = lock_sha256(adapter_environment(asked.adapter.path))
-    if built.lock_sha256 != own:
-        text = (
-            f"The host's image was built from another lock ({built.lock_sha256[:12]}...) than "
-            f"{asked.adapter.path.name} has here ({own[:12]}...). Build it again: make images"
-        )
-        manifest.findings.append(Finding(Reason.ENVIRONMENT_DIFFERS, text))
+    state.nodes = list(dict.fromkeys(pod.spec.node_name for pod in pods if pod.spec.node_name))
+    manifest.cluster = {
+        "run": state.run,
+        "placement": asked.release_values["placement"]["ownNode"],
+        "nodes": node_facts(kube, state.nodes),
+        "pods": pod_facts(pods, state.nodes),
+    }
+    manifest.findings += differences(host, host_image(asked.adapter.path))
+    if rig is not None:
+        manifest.findings += differences(rig, rig_image())
+        state.rig_images = [image for pod in pods if (image := _image_id(pod, rig)) is not None]
+    if state.backend_kind == MOCK:
+        manifest.findings += differences(container(kube, pods, "backend", "mock"), mock_image())
+    if asked.heap_interval_s is not None:
+        manifest.heap_profile = _heap_facts(host, asked, asked.heap_interval_s)
     return manifest
 
 
-def cluster_facts(kube: Kube, pods: Sequence[Pod], values: dict[str, Any]) -> dict[str, Any]:
-    """Pods, their images and limits, and their nodes, by numbers: a manifest names nobody's machines."""
-    names = list(dict.fromkeys(pod.spec.node_name for pod in pods if pod.spec.node_name))
-    numbers = {name: number for number, name in enumerate(names, 1)}
-    return {
-        "placement": values["placement"]["ownNode"],
-        "nodes": {str(number): _node(kube, name) for name, number in numbers.items()},
-        "pods": [
-            {
-                "component": pod.component,
-                "node": numbers.get(pod.spec.node_name or ""),
-                "qos": pod.status.qos_class,
-                "containers": {
-                    one.name: {
-                        "resources": one.resources,
-                        "image": status.image if (status := pod.container(one.name)) else None,
-                        "image_id": status.image_id if status else None,
-                    }
-                    for one in pod.spec.containers
-                },
-            }
-            for pod in pods
-        ],
-    }
+def _image_id(pod: Pod, where: Container) -> str | None:
+    """Of that container, in its pod."""
+    status = pod.container(where.name) if pod.name == where.pod else None
+    return status.image_id if status else None
+
+
+def _heap_facts(host: Container, asked: Asked, interval_s: float) -> dict[str, Any]:
+    """The profiler is what its image was made of, and the framework's packages are those in the host's image."""
+    packages = packages_among(
+        host.import_names(TOP_LEVEL.pattern), adapter_environment(asked.adapter.path), asked.variant
+    )
+    return heap_facts(interval_s, packages, facts(host, PROFILER_STAMP))
+
+
+def node_facts(kube: Kube, names: Sequence[str]) -> dict[str, Any]:
+    """Nodes by their numbers: a manifest names nobody's machines."""
+    return {str(number): _node(kube, name) for number, name in enumerate(names, 1)}
+
+
+def pod_facts(pods: Sequence[Pod], nodes: Sequence[str]) -> list[dict[str, Any]]:
+    """Pods, where they are, their images and limits. nodes: names, in the order of their numbers."""
+    numbers = {name: number for number, name in enumerate(nodes, 1)}
+    return [
+        {
+            "component": pod.component,
+            "node": numbers.get(pod.spec.node_name or ""),
+            "qos": pod.status.qos_class,
+            "containers": {
+                one.name: {
+                    "resources": one.resources,
+                    "image": status.image if (status := pod.container(one.name)) else None,
+                    "image_id": status.image_id if status else None,
+                }
+                for one in pod.spec.containers
+            },
+        }
+        for pod in pods
+    ]
 
 
 def _node(kube: Kube, name: str) -> dict[str, Any] | None:
@@ -145,20 +168,6 @@ def _node(kube: Kube, name: str) -> dict[str, Any] | None:
         "allocatable": node.status.allocatable,
         **{name: node.status.node_info.get(name) for name in told},
     }
-
-
-def _facts(where: Container) -> Facts:
-    """Of the environment that an image was built with, by its stamp."""
-    stamp = msgspec.json.decode(where.read(_STAMP), type=Stamp)
-    return Facts(stamp.python, stamp.lock_sha256, len(stamp.distributions), stamp.disk_mb, stamp.distributions)
-
-
-def _changed(where: Container) -> list[str]:
-    """Files of this program that are not in the image as they are here."""
-    here = ROOT / "src" / "agentdyno"
-    there = where.sources(_SOURCES)
-    own = {str(file.relative_to(here)): sha256(file.read_bytes()).hexdigest() for file in here.rglob("*.py")}
-    return sorted(name for name in own.keys() | there.keys() if own.get(name) != there.get(name))
 
 
 def _held_up(pods: Sequence[Pod]) -> str:

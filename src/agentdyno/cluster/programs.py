@@ -16,6 +16,7 @@ from time import monotonic_ns
 import msgspec
 
 from agentdyno.cluster.kube import Kube, KubeError, Ran
+from agentdyno.record.calibration import Calibration
 
 _CHUNK_BYTES = 8 << 20
 _READS = 3  # a stream may end early and yet say that all went well
@@ -34,7 +35,7 @@ sys.stdout.flush()
 sys.stderr.write(json.dumps({"sha256": hashlib.sha256(part).hexdigest()}))
 """
 _ASK = """
-import base64, json, sys, time, urllib.error, urllib.request
+import base64, hashlib, json, sys, time, urllib.error, urllib.request
 method, url, timeout_s, body = sys.argv[1:5]
 opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 request = urllib.request.Request(url, data=base64.b64decode(body) or None, method=method)
@@ -47,21 +48,37 @@ except urllib.error.HTTPError as error:
     status, answer = error.code, error.read()
 except OSError as error:
     said = str(error)
+ms, digest = (time.monotonic() - begin) * 1000, hashlib.sha256(answer).hexdigest()
 sys.stdout.buffer.write(answer)
 sys.stdout.flush()
-sys.stderr.write(json.dumps({"status": status, "ms": (time.monotonic() - begin) * 1000, "error": said}))
+sys.stderr.write(json.dumps({"status": status, "ms": ms, "error": said, "sha256": digest}))
 """
 _HASHES = """
 import hashlib, json, os, sys
 found, root = {}, sys.argv[1]
 for folder, _, names in os.walk(root):
     for name in names:
-        if name.endswith(".py"):
+        if name.endswith(tuple(sys.argv[2:])):
             path = os.path.join(folder, name)
             with open(path, "rb") as file:
                 found[os.path.relpath(path, root)] = hashlib.sha256(file.read()).hexdigest()
 sys.stdout.write(json.dumps(found))
 """
+_NAMES = """
+import json, pathlib, re, sys, sysconfig
+names, pattern = {}, re.compile(sys.argv[1], re.MULTILINE)
+for metadata in pathlib.Path(sysconfig.get_path("purelib")).glob("*.dist-info"):
+    if (metadata / "RECORD").is_file():
+        names[metadata.name.partition("-")[0]] = sorted(set(pattern.findall((metadata / "RECORD").read_text("utf-8"))))
+sys.stdout.write(json.dumps(names))
+"""
+_CALIBRATE = """
+import sys, msgspec
+from agentdyno.record.calibration import calibrated
+sys.stdout.buffer.write(msgspec.json.encode(calibrated()))
+"""
+# What a measured program is made of, by the ends of names: its code, and what an adapter says of itself.
+SOURCES = (".py", ".toml")
 _CLOCK = "import sys, time; sys.stdout.write(str(time.monotonic_ns()))"
 _END = "import os, signal; os.kill(1, signal.SIGTERM)"
 
@@ -76,6 +93,7 @@ class Asked(msgspec.Struct, frozen=True):
     status: int | None
     ms: float
     error: str = ""
+    sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +122,8 @@ class Container:
         return self._part(path, 0, _CHUNK_BYTES)
 
     def sources(self, folder: str) -> dict[str, str]:
-        """The hash of each Python file below a folder, by its path there."""
-        return msgspec.json.decode(self._python(_HASHES, folder), type=dict[str, str])
+        """The hash of each SOURCES file below a folder, by its path there."""
+        return msgspec.json.decode(self._python(_HASHES, folder, *SOURCES), type=dict[str, str])
 
     def fetch(self, path: str, size: int, into: Path) -> None:
         """Bring the first `size` bytes of a file here, in chunks that are each checked by their hash.
@@ -134,8 +152,15 @@ class Container:
             raise KubeError(f"The pod {self.pod} could not ask {url}: {_tail(ran.stderr)}") from error
 
     def offered(self, url: str, timeout_s: float) -> bytes | None:
-        """The body; None where there is no such address. Raises OSError when there is no good answer."""
-        asked, body = self.ask(url, timeout_s=timeout_s)
+        """The body, whole by its hash; None where there is no such address. Raises OSError when there is no good
+        answer.
+        """
+        for _ in range(_READS):
+            asked, body = self.ask(url, timeout_s=timeout_s)
+            if asked.sha256 == sha256(body).hexdigest():
+                break
+        else:
+            raise OSError(f"the answer of {url} came {_READS} times, and never as it was sent")
         if asked.status in (HTTPStatus.NOT_FOUND, HTTPStatus.NOT_IMPLEMENTED):
             return None
         if asked.status != HTTPStatus.OK:
@@ -150,6 +175,15 @@ class Container:
             there_ns = int(self._python(_CLOCK))
             looks.append(Mark(there_ns, before_ns, monotonic_ns()))
         return min(looks, key=lambda mark: mark.after_ns - mark.before_ns)
+
+    def import_names(self, pattern: str) -> dict[str, list[str]]:
+        """What each distribution of its environment brings, by its name. pattern: of a name in a RECORD."""
+        ran = self._ran(_NAMES, pattern, isolated=False)
+        return msgspec.json.decode(ran.stdout, type=dict[str, list[str]])
+
+    def calibrated(self) -> Calibration:
+        """Run the calibration loop there."""
+        return msgspec.json.decode(self.python(_CALIBRATE), type=Calibration)
 
     def end(self) -> None:
         """SIGTERM to its first process."""

@@ -15,10 +15,11 @@ import msgspec
 import pyarrow.compute as pc
 
 from agentdyno.analysis.figures import whole_looks
+from agentdyno.cluster import vllm
 from agentdyno.cluster.collect import Collection
 from agentdyno.cluster.kube import ApiLost, Kube, NotThere
 from agentdyno.cluster.objects import Pod
-from agentdyno.cluster.preparation import beside_host, run_labels, run_pods
+from agentdyno.cluster.preparation import beside_host, container, run_labels, run_pods
 from agentdyno.cluster.programs import Container
 from agentdyno.cluster.release import Release
 from agentdyno.cluster.settings import LOAD_OFF, LOAD_ON, State
@@ -35,13 +36,16 @@ from agentdyno.contract.errors import UserError
 from agentdyno.contract.invoke import INVOKE_PATH
 from agentdyno.contract.run import ExitCode, Finding, Reason
 from agentdyno.contract.summary import Summary
+from agentdyno.host.app import HEAP_PATH
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Manifest, Status
 from agentdyno.rig.building import say
 from agentdyno.rig.collect import export_clients, keep_records
 from agentdyno.rig.conclusion import Conclusion, cannot, disk_or_rig
 from agentdyno.rig.interruption import Interrupted, Interruption
+from agentdyno.rig.options import VLLM
 from agentdyno.rig.servers import FirstRequest, WrongAnswer
+from agentdyno.rig.snapshots import SNAPSHOT_S, Snapshots
 
 STATE_FILE = "cluster-run.json"
 LOOK_S = 2.0
@@ -58,6 +62,14 @@ class RunStopped(Exception):
     def __init__(self, *findings: Finding) -> None:
         super().__init__(findings[0].message)
         self.findings = findings
+
+
+def _profile(beside: Container, url: str) -> bytes:
+    """A heap profile of the host. Raises OSError, KubeError, ApiLost."""
+    content = beside.offered(url, SNAPSHOT_S)
+    if content is None:
+        raise OSError("it carries no profiler")
+    return content
 
 
 class ClusterRun:
@@ -79,6 +91,8 @@ class ClusterRun:
         self._kube = kube
         self._interruption = interruption
         self._reachable = True
+        heap = manifest.heap_profile
+        self._snapshots = None if heap is None else Snapshots(folder, heap["interval_s"])
 
     def run(self, first: FirstRequest, key: bytes) -> tuple[Summary, ExitCode]:
         """Ask once, put the load on, follow it. The host is ready, and `state.servers` are its pods."""
@@ -95,7 +109,7 @@ class ClusterRun:
                 f"The pods of run {self._state.run} are gone from the namespace {self._state.namespace}, and its "
                 "records with them: a later run has taken their place, or they were kept as long as they could be."
             )
-        return self._live(self._follow)
+        return self._live(self._go_on)
 
     def _live(self, part: Callable[[], None]) -> tuple[Summary, ExitCode]:
         manifest, status = self._manifest, Status.FAILED
@@ -128,25 +142,67 @@ class ClusterRun:
     # up to the end of the load
 
     def _measure(self, first: FirstRequest, key: bytes) -> None:
+        manifest = self._manifest
         self._save()
         self._folder.reserve()
-        self._folder.write_json("manifest.json", self._manifest)
+        self._folder.write_json("manifest.json", manifest)
         pods = self._pods()
-        beside = beside_host(self._kube, pods, self._state)
-        url = f"http://127.0.0.1:{self._state.sut_port}{INVOKE_PATH}"
-        asked, body = beside.ask(url, timeout_s=first.timeout_s, method="POST", body=first.body)
+        host, beside = container(self._kube, pods, "sut", "host"), beside_host(self._kube, pods, self._state)
+        manifest.calibration["before"] = host.calibrated()
+        asked, body = beside.ask(self._url(INVOKE_PATH), timeout_s=first.timeout_s, method="POST", body=first.body)
         if asked.status is None:
             raise WrongAnswer(f"The first request got no answer: {asked.error}.")
         first.check(asked.status, body, key)
-        self._manifest.first_answer_ms = asked.ms
+        manifest.first_answer_ms = asked.ms
         self._state.idle_ns = beside.mark().there_ns
+        if self._state.backend_kind == VLLM:
+            self._state.vllm_before = vllm.counters(beside, self._state)
         self._save()
-        say(f"{self._manifest.framework.name}: first answer verified; {self._state.workers} load workers are started")
+        self._folder.write_json("manifest.json", manifest)  # again: what is known by now is for whoever resumes
+        self._begin_snapshots(beside)
+        say(f"{manifest.framework.name}: first answer verified; {self._state.workers} load workers are started")
         with self._timed("load"):
             with self._interruption.held():  # helm, cut off in its middle, leaves a release that it refuses to change
                 self._release.change(LOAD_ON)
             self._follow()
-            self._state.drained_ns = beside.mark().there_ns
+            self._rest(beside)
+        manifest.calibration["after"] = host.calibrated()
+
+    def _go_on(self) -> None:
+        """What another rig began: to the end of its load, where that has not come yet."""
+        pods = self._pods()
+        if load_ended(pods, self._state.workers) or not any(pod.component == "sut" for pod in pods):
+            return self._follow()
+        beside = beside_host(self._kube, pods, self._state)
+        self._begin_snapshots(beside)
+        self._follow()
+        return self._rest(beside)
+
+    def _begin_snapshots(self, beside: Container) -> None:
+        if self._snapshots is not None:
+            url = self._url(HEAP_PATH)
+            self._snapshots.begin(lambda: _profile(beside, url), beside.mark().there_ns)
+
+    def _url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self._state.sut_port}{path}"
+
+    def _rest(self, beside: Container) -> None:
+        """The last snapshot, and what the host holds when nothing is asked of it any more."""
+        if self._snapshots is not None:
+            self._snapshots.end()
+        self._state.drained_ns = beside.mark().there_ns
+        self._save()
+        wait_s = self._state.idle_wait_s
+        if not wait_s:
+            return
+        say(f"{self._manifest.framework.name}: left alone for {wait_s:g} s")
+        end = time.monotonic() + wait_s
+        while time.monotonic() < end:
+            self._interruption.check()
+            self._look(self._pods())
+            time.sleep(min(LOOK_S, max(0.0, end - time.monotonic())))
+        self._state.rested_ns = beside.mark().there_ns
+        self._save()
 
     def _follow(self) -> None:
         """Until all of the load has ended. Raises RunStopped for what befalls a pod, ApiLost."""
@@ -160,6 +216,8 @@ class ClusterRun:
             self._look(pods)
             if load_ended(pods, state.workers):
                 return
+            if self._snapshots is not None:
+                self._snapshots.tick()
             now = time.monotonic()
             if started is None and load_running(pods, state.workers):
                 started = now
@@ -259,6 +317,8 @@ class ClusterRun:
         state, manifest = self._state, self._manifest
         if state.drained_ns is not None:
             manifest.moments_monotonic_ns["drained"] = state.drained_ns
+        if state.rested_ns is not None:
+            manifest.moments_monotonic_ns["rested"] = state.rested_ns
         samples = self._folder.samples()
         host = samples.filter(pc.equal(samples["role"], "host"))
         if state.idle_ns is None or not host.num_rows:

@@ -14,13 +14,14 @@ from agentdyno.cluster.release import Place
 from agentdyno.cluster.watch import Known
 from agentdyno.contract.adapter import AdapterFolder, Variant
 from agentdyno.contract.quantities import parse_rate_rps
-from agentdyno.rig.options import PROFILES, BenchOptions, OptionError, Words, read
+from agentdyno.contract.run import ServerCounters
+from agentdyno.rig.options import MOCK, OPENAI, PROFILES, BenchOptions, OptionError, Words, read
 
 # What the rest of a run takes at most beside its load: start, drain, fetching.
 _MARGIN_S = 900.0
 _KEEP_S = 7200.0
 # Said at install, or of one machine only; with a run they would be passed over.
-_AT_INSTALL = {"backend": "BACKEND", "model": "MODEL"}
+_AT_INSTALL = {"backend": "BACKEND", "model": "MODEL", "url": "URL"}
 _LOCAL_ONLY = {"native_spans": "NATIVE_SPANS", "observe": "OBSERVE"}
 
 
@@ -28,7 +29,9 @@ class State(msgspec.Struct, kw_only=True):
     """What must be known to go on with a run, or to fetch it: where it is, and how its pods were when it began.
 
     servers: pods of host, backend and recorder. load_seen: load pods that there have been. idle_ns: on the host's
-    clock, when it was ready and had answered once.
+    clock, when it was ready and had answered once. idle_wait_s: to be left alone after the load. rig_images: those of
+    the rig that were compared with the sources here. nodes: their names, whose place is their number in the manifest.
+    vllm_before: what the release's vLLM had served when the load began.
     """
 
     release: str
@@ -46,6 +49,11 @@ class State(msgspec.Struct, kw_only=True):
     load_seen: list[str] = []
     idle_ns: int | None = None
     drained_ns: int | None = None
+    rested_ns: int | None = None
+    idle_wait_s: float = 0.0
+    rig_images: list[str] = []
+    nodes: list[str] = []
+    vllm_before: ServerCounters | None = None
 
     @property
     def place(self) -> Place:
@@ -55,13 +63,16 @@ class State(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A run that is asked for. backend: its kind, model and URL as the release has them."""
+    """A run that is asked for. backend: its kind, model and URL as the release has them. heap_interval_s: between
+    snapshots of the host's heap, in a run that is profiled.
+    """
 
     options: BenchOptions
     adapter: AdapterFolder
     variant: Variant
     backend: dict[str, str | int | float | None]
     release_values: dict[str, Any]
+    heap_interval_s: float | None = None
 
 
 def read_words(words: Words, values: dict[str, Any]) -> BenchOptions:
@@ -71,7 +82,19 @@ def read_words(words: Words, values: dict[str, Any]) -> BenchOptions:
     """
     refuse(words, values)
     workers = words.workers or str(workers_for(words, values))
-    return replace(read(replace(words, workers=workers), environ={}), model=values["backend"]["model"])
+    options = read(replace(words, workers=workers), environ={})
+    kind, model = backend_kind(values), values["backend"]["model"]
+    if kind == MOCK:
+        return replace(options, model=model)
+    # As a local run names it, so that no run with a language model has the hash of one with the mock.
+    workload = msgspec.structs.replace(options.workload, served_by=f"{kind} {model}")
+    return replace(options, model=model, backend=kind, workload=workload)
+
+
+def backend_kind(values: dict[str, Any]) -> str:
+    """The release's backend, by the word that local runs have for it."""
+    kind: str = values["backend"]["kind"]
+    return OPENAI if kind == "url" else kind
 
 
 def refuse(words: Words, values: dict[str, Any]) -> None:
@@ -104,7 +127,7 @@ def new_run_id() -> str:
 def run_values(asked: Asked, run: str) -> dict[str, Any]:
     """The chart's values that make this run, its load not yet begun."""
     options, plan = asked.options, asked.options.plan
-    total_s = plan.warmup_s + plan.duration_s + plan.cooldown_s + plan.timeout_s
+    total_s = plan.warmup_s + plan.duration_s + plan.cooldown_s + plan.timeout_s + options.idle_wait_s
     timing = msgspec.to_builtins(options.workload.timing)
     keep_s = ceil(total_s + options.ready_timeout_s + _KEEP_S)
     return {
@@ -117,6 +140,7 @@ def run_values(asked: Asked, run: str) -> dict[str, Any]:
             "seed": plan.seed,
             "admission": "off" if options.admission is None else options.admission,
             "traces": plan.trace_every > 0,
+            "heapProfile": asked.heap_interval_s is not None,
             "timing": {name: value for name, value in timing.items() if value is not None},
         },
         "load": {
@@ -154,4 +178,5 @@ def state_of(asked: Asked, place: Place, run: str) -> State:
         backend_kind=values["backend"]["kind"],
         recorded=bool(values["recorder"]["enabled"]) and asked.options.plan.trace_every > 0,
         sampled=bool(values["sut"]["sampler"]["enabled"]),
+        idle_wait_s=asked.options.idle_wait_s,
     )

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import psutil
 
 from agentdyno import __version__
 from agentdyno.contract.run import SCHEMA_VERSION, BackendStats, Finding, LoadPlan, ServerCounters, WorkerEnd
 from agentdyno.contract.scenario import Workload
 from agentdyno.contract.summary import Framework
 from agentdyno.contract.trace import RecorderLedger
+from agentdyno.record.calibration import Calibration
 from agentdyno.record.cgroup import Cgroup
 
 
@@ -28,15 +28,6 @@ class Status(StrEnum):
     FINISHED = "finished"
     INTERRUPTED = "interrupted"
     FAILED = "failed"
-
-
-class Calibration(msgspec.Struct, frozen=True):
-    """A fixed amount of arithmetic, timed several times on one core, ms. spread: (max - min) / median."""
-
-    median_ms: float
-    min_ms: float
-    max_ms: float
-    spread: float
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -118,15 +109,15 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def machine_facts() -> Machine:
-    """Read them now."""
+    """Read them now; in a measured host's environment too, which has nothing of the rig's."""
     given = given_cores()
     return Machine(
         system=platform.system(),
         kernel=platform.release(),
         architecture=platform.machine(),
         cpu_model=_cpu_model(),
-        cores_usable=len(given) if given is not None else psutil.cpu_count() or 1,
-        memory_bytes=psutil.virtual_memory().total,
+        cores_usable=len(given) if given is not None else os.cpu_count() or 1,
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         python=platform.python_version(),
     )
 

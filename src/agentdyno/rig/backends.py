@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from agentdyno.backends.vllm.counters import read_counters, since
+from agentdyno.backends.vllm.counters import read_counters, server_facts, since
 from agentdyno.backends.vllm.serving import arguments, environment, program
 from agentdyno.contract.run import BackendStats, ServerCounters
 from agentdyno.contract.scenario import SCENARIOS
@@ -100,11 +100,7 @@ class VllmBackend(Backend):
     def _server(self) -> dict[str, str | int | None]:
         """Its version, and what it serves; what it does not tell without a key is None."""
         version, models = (self._told(path) for path in ("/version", "/v1/models"))
-        served: dict[str, Any] = next((one for one in models.get("data", ()) if one.get("id") == self.model), {})
-        root = served.get("root")
-        if isinstance(root, str) and root.startswith("/"):
-            root = None  # a folder of that machine, which says nothing of the model
-        return {"version": version.get("version"), "root": root, "max_model_len": served.get("max_model_len")}
+        return server_facts(version, models, self.model)
 
     def _told(self, path: str) -> dict[str, Any]:
         try:

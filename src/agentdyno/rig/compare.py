@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,7 +37,7 @@ from agentdyno.rig.campaign_plan import (
 from agentdyno.rig.environments import ROOT
 from agentdyno.rig.frameworks import adapters_root, resolve
 from agentdyno.rig.native_spans import refuse_native_spans
-from agentdyno.rig.options import OptionError, Words, observed_folder, rate_rps, read, seconds, whole
+from agentdyno.rig.options import BenchOptions, OptionError, Words, observed_folder, rate_rps, read, seconds, whole
 from agentdyno.rig.vllm_cpu import refuse_vllm_cpu
 
 MAX_TIME_S = 7 * 24 * 3600.0
@@ -61,14 +61,20 @@ class CampaignWords:
     bench: Words
 
 
-def compare(words: CampaignWords, measure: Measure = here, target: str = "") -> ExitCode:
+def compare(
+    words: CampaignWords,
+    measure: Measure = here,
+    target: str = "",
+    understand: Callable[[Words], BenchOptions] = read,
+) -> ExitCode:
     """Run or resume the campaign, compare and report; the campaign folder's path is the last line on stdout.
 
     VALID when the comparison can be believed, INVALID_RUN when it cannot, INTERRUPTED with what is measured kept.
-    measure: where the runs take place; target: the word of `make` for it, to go on with.
+    measure: where the runs take place; target: the word of `make` for it, to go on with; understand: what reads a
+    run's options there.
     Raises OptionError, AdapterError, SetupError or FolderError for what the user can mend.
     """
-    folder, campaign = _begun(words) if words.resume is None else _resumed(words, words.resume)
+    folder, campaign = _begun(words, understand) if words.resume is None else _resumed(words, words.resume)
     status = CampaignRunner(folder, campaign, measure, observed_folder(words.bench.observe)).run()
     if status is CampaignStatus.INTERRUPTED:
         say(f"What was measured is kept. Go on with: make compare {target}RESUME={folder.path}")
@@ -97,7 +103,7 @@ def can_be_believed(comparison: Comparison) -> bool:
     return comparison.complete and everyone and (null is None or null.passed is not False)
 
 
-def _begun(words: CampaignWords) -> tuple[CampaignFolder, Campaign]:
+def _begun(words: CampaignWords, understand: Callable[[Words], BenchOptions]) -> tuple[CampaignFolder, Campaign]:
     """A new campaign, nothing of it measured yet."""
     labels, null_pair = labels_of(_names(words.names), null_test=_switch("NULL", words.null))
     for label in labels:
@@ -115,7 +121,7 @@ def _begun(words: CampaignWords) -> tuple[CampaignFolder, Campaign]:
             warmup=words.bench.warmup or f"{DEFAULT_WARMUP_S:g}s",
             duration=words.bench.duration or f"{DEFAULT_DURATION_S:g}s",
         )
-    options = read(bench)
+    options = understand(bench)
     refuse_native_spans(options, "compare")
     refuse_vllm_cpu(options, "compare")
     times = _times(words, options.plan, len(labels))

@@ -1,16 +1,12 @@
-"""Core pinning, and the calibration loop that says how fast and how quiet a core is."""
+"""Core pinning, and the calibration loop on the host's core."""
 
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import dataclass
-from statistics import median
 
-from agentdyno.record.manifest import Calibration, given_cores
-
-_LOOP = 20_000
-_REPEATS = 15
+from agentdyno.record.calibration import Calibration, calibrated
+from agentdyno.record.manifest import given_cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +40,12 @@ def stay_on(cores: frozenset[int] | None) -> None:
 
 
 def calibrate(cores: frozenset[int] | None) -> Calibration:
-    """Run the loop on the host's core, about 30 ms; the same figure before and after says that nothing changed."""
+    """Run the loop on those cores; the same figure before and after says that nothing changed."""
     before = os.sched_getaffinity(0) if cores else None
     if cores:
         os.sched_setaffinity(0, cores)
     try:
-        times = [_timed() for _ in range(_REPEATS)]
+        return calibrated()
     finally:
         if before is not None:
             os.sched_setaffinity(0, before)
-    middle = median(times)
-    return Calibration(middle, min(times), max(times), (max(times) - min(times)) / middle)
-
-
-def _timed() -> float:
-    begin = time.perf_counter_ns()
-    total = 0
-    for number in range(_LOOP):
-        total += number * number
-    return (time.perf_counter_ns() - begin) / 1e6

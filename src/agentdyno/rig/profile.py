@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +36,8 @@ from agentdyno.rig.snapshots import HeapProfiling
 from agentdyno.rig.vllm_cpu import refuse_vllm_cpu
 
 _CLIENT_DISTRIBUTIONS = frozenset({"openai", "aiohttp", "httpx"})
-_TOP_LEVEL = re.compile(r"^(?!\.\.|[^/,]+\.(?:dist-info|data)/)([^/,]+?)(?:\.py)?(?:/|,)", re.MULTILINE)
+# An import name at the beginning of a line of a distribution's RECORD.
+TOP_LEVEL = re.compile(r"^(?!\.\.|[^/,]+\.(?:dist-info|data)/)([^/,]+?)(?:\.py)?(?:/|,)", re.MULTILINE)
 
 
 class Slowdown(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,8 +75,7 @@ def profile(words: Words, interval: str, plain: str) -> ExitCode:
     options = read(words)
     refuse_native_spans(options, "profile")
     refuse_vllm_cpu(options, "profile")
-    interval_s = _seconds("INTERVAL", interval)
-    plain_s = None if plain == "off" else min(_seconds("PLAIN", plain), options.plan.duration_s)
+    interval_s, plain_s = times(interval, plain, options)
     adapter, variant = resolve(options.framework)
     if variant.command is not None:
         raise OptionError(f"{variant.name} is a program of its own: the heap profiler is for Python adapters.")
@@ -84,13 +85,32 @@ def profile(words: Words, interval: str, plain: str) -> ExitCode:
     packages = framework_packages(environment, variant)
     before: Summary | None = None
     if plain_s is not None:
-        say(f"{variant.name}: first {plain_s:g} s without the profiler, to say what it costs")
-        shorter = replace(options, plan=msgspec.structs.replace(options.plan, duration_s=plain_s))
-        before, code, _ = _run(shorter, adapter, variant, None)
+        before, code, _ = _run(plain_first(options, plain_s), adapter, variant, None)
         if code is ExitCode.INTERRUPTED:
             return code
     heap = HeapProfiling(profiler_environment(), interval_s, packages)
     summary, code, folder = _run(options, adapter, variant, heap)
+    show(folder, before, summary, packages)
+    return code
+
+
+def times(interval: str, plain: str, options: BenchOptions) -> tuple[float, float | None]:
+    """Seconds between snapshots, and of the plain run before; None: there is to be none. Raises OptionError."""
+    plain_s = None if plain == "off" else min(_seconds("PLAIN", plain), options.plan.duration_s)
+    return _seconds("INTERVAL", interval), plain_s
+
+
+def plain_first(options: BenchOptions, plain_s: float) -> BenchOptions:
+    """The same load without the profiler, for so long; says so."""
+    say(f"{options.framework}: first {plain_s:g} s without the profiler, to say what it costs")
+    return replace(options, plan=msgspec.structs.replace(options.plan, duration_s=plain_s))
+
+
+def show(folder: RunFolder, before: Summary | None, summary: Summary, packages: tuple[str, ...]) -> None:
+    """Print what the run says, write what its snapshots say; the run folder's path is the last line on stdout.
+
+    before: the plain run's summary; None: there was none.
+    """
     print_summary(summary, _console())
     slowdown = None if before is None else compare_cost(before, summary)
     table = write_reports(folder.path, summary.framework.name, packages)
@@ -99,7 +119,6 @@ def profile(words: Words, interval: str, plain: str) -> ExitCode:
         write_checksums(folder.path)
     print_heap(table, None if slowdown is None else slowdown.sentence(), _console())
     sys.stdout.write(f"{folder.path}\n")
-    return code
 
 
 def write_reports(run: Path, framework: str, packages: tuple[str, ...]) -> HeapTop | None:
@@ -125,15 +144,21 @@ def framework_packages(environment: Environment, variant: Variant) -> tuple[str,
     """Import names of the distributions that requirements.in names, and of those that share their first word:
     langchain-core is LangChain as much as langchain is.
     """
+    names: dict[str, list[str]] = {}
+    for metadata in sorted(environment.site_packages.glob("*.dist-info")):
+        if (metadata / "RECORD").is_file():
+            found = TOP_LEVEL.findall((metadata / "RECORD").read_text(encoding="utf-8"))
+            names[metadata.name.partition("-")[0]] = found
+    return packages_among(names, environment, variant)
+
+
+def packages_among(names: Mapping[str, Sequence[str]], environment: Environment, variant: Variant) -> tuple[str, ...]:
+    """The same of an environment anywhere. names: import names by distribution. environment: whose requirements.in."""
     wanted = [re.split(r"[^A-Za-z0-9._-]", line)[0] for line in listed_requirements(environment.lock.parent)]
     wanted += [variant.distribution] if variant.distribution else []
     families = {normalised(name).partition("-")[0] for name in wanted} - _CLIENT_DISTRIBUTIONS
-    found: set[str] = set()
-    for metadata in sorted(environment.site_packages.glob("*.dist-info")):
-        name = normalised(metadata.name.partition("-")[0])
-        if name.partition("-")[0] in families and (metadata / "RECORD").is_file():
-            found |= set(_TOP_LEVEL.findall((metadata / "RECORD").read_text(encoding="utf-8")))
-    return tuple(sorted(found))
+    own = (found for name, found in names.items() if normalised(name).partition("-")[0] in families)
+    return tuple(sorted({name for found in own for name in found}))
 
 
 def compare_cost(plain: Summary, profiled: Summary) -> Slowdown:

@@ -28,7 +28,7 @@ from agentdyno.rig.processes import ChildFailed
 from agentdyno.rig.progress import LiveLoad
 from agentdyno.rig.run_processes import NoRoom, RunProcesses
 from agentdyno.rig.servers import STALLED, Host, WrongAnswer
-from agentdyno.rig.snapshots import HeapProfiling, Snapshots
+from agentdyno.rig.snapshots import HeapProfiling, Snapshots, taken_from
 
 
 class RunStopped(Exception):
@@ -68,7 +68,7 @@ class Run:
         self._sampler = Sampler(folder.raw / "resources.jsonl")
         self._manifest = first_manifest(options, variant, self._environment, self._cores, folder.run_id, heap, native)
         self._heap = None if heap is None else heap.options(folder)
-        self._snapshots = None if heap is None else Snapshots(folder, heap)
+        self._snapshots = None if heap is None else Snapshots(folder, heap.interval_s)
 
     def run(self) -> tuple[Summary, ExitCode]:
         """Live through it. Whatever happens, the children are ended and what was measured is kept and judged."""
@@ -122,7 +122,7 @@ class Run:
         self._cgroup_before = read_cgroup(host.child.pid)
         self._start_sampler()
         if self._snapshots is not None:
-            self._snapshots.begin(host.url)
+            self._snapshots.begin(taken_from(host.url), time.monotonic_ns())
         with self._timed("load"):
             with observed(processes, manifest, self._sampler.latest):
                 self._follow_load(host)
@@ -154,14 +154,14 @@ class Run:
             live.show()
             self._check()
             if self._snapshots is not None:
-                self._snapshots.tick(host.url)
+                self._snapshots.tick()
 
         try:
             self._processes.follow(load, plan, look)
         finally:
             live.end()
         if self._snapshots is not None:
-            self._snapshots.end(host.url)
+            self._snapshots.end()
 
     def _rest(self) -> None:
         """What the host holds once all is answered, and after a while in which nothing is asked of it."""

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from agentdyno.contract.errors import UserError
 from agentdyno.host.app import HEAP_PATH
 from agentdyno.host.heap import MAX_FRAMES, SAMPLE_BYTES
 from agentdyno.record.folder import RunFolder
-from agentdyno.record.heap_folder import HEAP_FOLDER, INDEX, Gap, HeapIndex, Snapshot
-from agentdyno.rig.environments import Environment, facts
+from agentdyno.record.heap_folder import HEAP_FOLDER, INDEX, Gap, HeapIndex, Snapshot, read_index
+from agentdyno.rig.environments import Environment, Facts, facts
 from agentdyno.rig.processes import fetch
 from agentdyno.rig.servers import HeapOptions
 
-_FETCH_TIMEOUT_S = 30.0
+SNAPSHOT_S = 30.0
+Take = Callable[[], bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,52 +37,73 @@ class HeapProfiling:
 
     def facts(self) -> dict[str, Any]:
         """What the manifest says of it."""
-        return {
-            "profiler": "ddtrace memalloc",
-            "sample_bytes": SAMPLE_BYTES,
-            "max_frames": MAX_FRAMES,
-            "interval_s": self.interval_s,
-            "framework_packages": list(self.framework_packages),
-            "environment": asdict(facts(self.environment)),
-        }
+        return heap_facts(self.interval_s, self.framework_packages, facts(self.environment))
+
+
+def heap_facts(interval_s: float, framework_packages: Sequence[str], environment: Facts) -> dict[str, Any]:
+    """What a manifest says of the profiler, wherever the host runs. environment: the profiler's."""
+    return {
+        "profiler": "ddtrace memalloc",
+        "sample_bytes": SAMPLE_BYTES,
+        "max_frames": MAX_FRAMES,
+        "interval_s": interval_s,
+        "framework_packages": list(framework_packages),
+        "environment": asdict(environment),
+    }
+
+
+def taken_from(host_url: str) -> Take:
+    """One profile of a host that this machine reaches; it raises OSError when there is none to be had."""
+    return lambda: fetch(f"{host_url}{HEAP_PATH}", SNAPSHOT_S)
 
 
 class Snapshots:
-    """Fetches profiles from the host into `heap/` of the run folder. One that cannot be had is a gap with a reason."""
+    """Brings profiles of the host into `heap/` of the run folder. One that cannot be had is a gap with a reason."""
 
-    def __init__(self, folder: RunFolder, profiling: HeapProfiling) -> None:
+    def __init__(self, folder: RunFolder, interval_s: float) -> None:
         self._folder = folder
-        self._index = HeapIndex(profiling.interval_s, SAMPLE_BYTES)
+        self._index = HeapIndex(interval_s, SAMPLE_BYTES)
+        self._take: Take | None = None
         self._first_ns: int | None = None
+        self._ahead_ns = 0
         self._due_s = 0.0
 
-    def begin(self, host_url: str) -> None:
-        """Take the first."""
-        (self._folder.path / HEAP_FOLDER).mkdir(exist_ok=True)
-        self._due_s = time.monotonic() + self._index.interval_s
-        self._take(host_url)
+    def begin(self, take: Take, host_ns: int) -> None:
+        """Take the first, or the next where an earlier rig has begun. take: one profile, or OSError or UserError.
 
-    def tick(self, host_url: str) -> None:
+        host_ns: what the host's monotonic clock says now, for snapshots stand beside what was measured by it.
+        """
+        (self._folder.path / HEAP_FOLDER).mkdir(exist_ok=True)
+        self._index = read_index(self._folder.path) or self._index
+        known = [one.monotonic_ns for one in self._index.snapshots] + [one.monotonic_ns for one in self._index.gaps]
+        self._first_ns = min(known, default=None)
+        self._take, self._ahead_ns = take, host_ns - time.monotonic_ns()
+        self._due_s = time.monotonic() + self._index.interval_s
+        self._keep_one()
+
+    def tick(self) -> None:
         """Take one when it is time: the schedule is absolute, and those a stall has swallowed are not made up for."""
         now_s = time.monotonic()
         if now_s < self._due_s:
             return
         missed = int((now_s - self._due_s) / self._index.interval_s)
         self._due_s += (missed + 1) * self._index.interval_s
-        self._take(host_url)
+        self._keep_one()
 
-    def end(self, host_url: str) -> None:
+    def end(self) -> None:
         """Take the last."""
-        if self._first_ns is not None:
-            self._take(host_url)
+        self._keep_one()
 
-    def _take(self, host_url: str) -> None:
-        asked_ns = time.monotonic_ns()
+    def _keep_one(self) -> None:
+        if self._take is None:
+            return
+        asked_ns = time.monotonic_ns() + self._ahead_ns
         self._first_ns = asked_ns if self._first_ns is None else self._first_ns
         try:
-            content = fetch(f"{host_url}{HEAP_PATH}", _FETCH_TIMEOUT_S)
-        except OSError as error:
-            self._index.gaps.append(Gap(asked_ns, f"The host gave no heap profile: {error}."))
+            content = self._take()
+        except (OSError, UserError) as error:
+            reason = str(error).rstrip(".")
+            self._index.gaps.append(Gap(asked_ns, f"The host gave no heap profile: {reason}."))
         else:
             seconds = (asked_ns - self._first_ns) / 1e9
             file = f"{len(self._index.snapshots):03}-{seconds:.0f}.pb.gz"

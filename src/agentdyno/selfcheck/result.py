@@ -9,7 +9,8 @@ from statistics import median
 import msgspec
 
 from agentdyno.contract.run import SCHEMA_VERSION
-from agentdyno.record.manifest import Calibration, Machine
+from agentdyno.record.calibration import Calibration
+from agentdyno.record.manifest import Machine
 
 
 class Relation(StrEnum):
