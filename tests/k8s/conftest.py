@@ -26,6 +26,7 @@ CASES: dict[str, tuple[list[Path], tuple[str, ...]]] = {
             *("--set", "backend.url.apiKey.existingSecret=llm,load.workers=3"),
         ),
     ),
+    "profile": ([], (*_RUN, "--set", "run.heapProfile=true")),
     "persistent": (
         [],
         (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,17 @@ def test_the_chart_renders_the_run_that_was_asked_for(tools: Programs, tmp_path:
     (job,) = (o for o in objects if o["kind"] == "Job" and "load-worker" in o["metadata"]["name"])
     assert job["spec"]["completions"] == asked.options.plan.workers
     assert len(job["metadata"]["name"]) <= 63
+
+
+@pytest.mark.parametrize(("interval_s", "folder"), [(None, None), (30.0, Path("/profiler/site-packages"))])
+def test_the_profiler_is_rendered_for_a_profile_run_and_for_no_other(
+    tools: Programs, tmp_path: Path, interval_s: float | None, folder: Path | None
+) -> None:
+    asked = replace(ask(Words(framework="bare"), Installed(PLACE)), heap_interval_s=interval_s)
+    (tmp_path / "run.json").write_text(json.dumps(run_values(asked, new_run_id())))
+    (sut,) = (pod for pod in pods(tools.objects(values=[tmp_path / "run.json"])) if pod.component == "sut")
+    host = next(container for container in sut.containers if container["name"] == "host")
+    assert host_parser().parse_args(host["args"]).heap_profile == folder
 
 
 def test_workers_follow_from_the_rate(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 import argparse
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,8 @@ import msgspec
 import pytest
 
 from agentdyno.backends.mock_llm.cli import make_parser
+from agentdyno.cluster.preparation import PROFILER_STAMP
+from agentdyno.cluster.sources import STAMP
 from agentdyno.contract.adapter import find_variants
 from agentdyno.contract.run import LoadPlan
 from agentdyno.contract.scenario import BackendTiming, Workload
@@ -55,6 +59,43 @@ def test_the_host_is_the_local_one(containers: dict[str, dict[str, Any]]) -> Non
     timing = BackendTiming(**TIMING, tool_latency_ms={"order_status": "uniform:1:2"})
     wanted = Workload(scenario="parallel", seed=123456789, timing=timing)
     assert msgspec.json.decode(options.workload, type=Workload).hash() == wanted.hash()
+
+
+def test_the_profiler_is_mounted_for_the_host_of_a_profile_run_alone(rendered: Callable[[str], Objects]) -> None:
+    (timed,) = (pod for pod in pods(rendered("default")) if pod.component == "sut")
+    (sut,) = (pod for pod in pods(rendered("profile")) if pod.component == "sut")
+    profiler, host, sampler = sut.containers
+    assert (profiler["name"], profiler["image"]) == ("profiler", "agentdyno/profiler:0.1.0")
+    # Else it is the pod of a timed run: the same image, the same words, and two more.
+    assert "initContainers" not in timed.spec
+    assert [host["image"], sampler] == [timed.containers[0]["image"], timed.containers[1]]
+    options = host_parser().parse_args(host["args"])
+    assert (options.heap_profile, options.run_id) == (Path("/profiler/site-packages"), "first")
+    words = [*timed.containers[0]["args"], "--heap-profile", "/profiler/site-packages", "--run-id", "first"]
+    assert host["args"] == words
+    assert host_parser().parse_args(timed.containers[0]["args"]).heap_profile is None
+    assert {"name": "profiler", "mountPath": "/profiler", "readOnly": True} in host["volumeMounts"]
+    # What the client reads of it, and what the host is told, is where the init container puts it.
+    assert PROFILER_STAMP.startswith("/profiler/")
+    assert STAMP in profiler["command"][-1]
+    assert options.heap_profile.parent == Path(PROFILER_STAMP).parent
+
+
+def test_the_init_container_puts_the_profiler_where_the_host_looks(
+    rendered: Callable[[str], Objects], tmp_path: Path
+) -> None:
+    """Its words, run here, on a folder that looks like the image's."""
+    (sut,) = (pod for pod in pods(rendered("profile")) if pod.component == "sut")
+    site = tmp_path / "venv" / "lib" / "python3.12" / "site-packages"
+    (site / "ddtrace").mkdir(parents=True)
+    (site / "ddtrace" / "__init__.py").write_text("")
+    (tmp_path / "venv" / "agentdyno-stamp.json").write_text("{}")
+    (tmp_path / "profiler").mkdir()
+    code = sut.containers[0]["command"][-1].replace("/opt/agentdyno", str(tmp_path))
+    code = code.replace("'/profiler", f"'{tmp_path}/profiler")
+    subprocess.run([sys.executable, "-S", "-c", code], check=True)
+    assert (tmp_path / "profiler" / "site-packages" / "ddtrace" / "__init__.py").is_file()
+    assert (tmp_path / PROFILER_STAMP.removeprefix("/")).is_file()
 
 
 def test_the_mock_is_the_local_one(containers: dict[str, dict[str, Any]]) -> None:
@@ -164,6 +205,8 @@ def test_vllm_is_started_for_tool_calls_and_given_time(rendered: Callable[[str],
     assert {"name": "models", "mountPath": "/models"} in vllm["volumeMounts"]
     assert {"name": "HF_HOME", "value": "/models"} in vllm["env"]
     host = next(c for p in pods(rendered("gpu")) if p.component == "sut" for c in p.containers if c["name"] == "host")
+    # Prometheus and the monitors find it as they find the mock: by the port `http`, and may get there.
+    assert vllm["ports"] == [{"name": "http", "containerPort": 8001, "protocol": "TCP"}]
     served = next(word for word in vllm["args"] if word.startswith("--served-model-name="))
     assert host["args"][host["args"].index("--model") + 1] == served.partition("=")[2]
 
