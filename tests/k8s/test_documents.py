@@ -61,6 +61,16 @@ def table(text: str, heading: str) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in rows[2:]}
 
 
+def test_each_part_of_the_scaling_says_what_kind_of_figures_it_has() -> None:
+    parts = (CHART.parent / "SCALING.md").read_text().split("\n## ")[1:]
+    kinds = re.compile(r"\b(measured|derived|reasoned)\b", re.IGNORECASE)
+    for part in parts:
+        heading, _, text = part.partition("\n")
+        items = re.findall(r"(?m)^\d+\. (.+)$", text)
+        assert items or heading == "Formulas" or kinds.search(text.strip().partition("\n")[0]), heading
+        assert [item for item in items if not kinds.search(item)] == []
+
+
 def test_the_scaling_adds_up() -> None:
     """Every figure of the second table from the first by the formulas between them."""
     text = (CHART.parent / "SCALING.md").read_text()
