@@ -17,6 +17,7 @@ from agentdyno.cluster import bench as bench_module
 from agentdyno.cluster import kube
 from agentdyno.cluster import run as run_module
 from agentdyno.cluster.bench import bench, fetch
+from agentdyno.cluster.profile import profile
 from agentdyno.cluster.release import HelmError
 from agentdyno.cluster.run import STATE_FILE
 from agentdyno.contract.adapter import find_variants
@@ -180,6 +181,21 @@ def test_a_roll_in_that_fails_says_what_holds_the_pods_up(cluster: FakeCluster, 
     with pytest.raises(HelmError, match="deadline exceeded dyno-sut-1, container host: ImagePullBackOff"):
         bench(words(tmp_path / "runs"), PLACE)
     assert not (tmp_path / "runs").exists()
+
+
+def test_an_image_that_only_a_profile_run_needs_is_named_when_it_is_missing(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    cluster.helm_fails["upgrade"] = "Error: context deadline exceeded"
+
+    def waits(_: FakeCluster) -> None:
+        cluster.waits("sut", "host", "PodInitializing")
+        init = {"name": "profiler", "state": {"waiting": {"reason": "ErrImagePull"}}}
+        cluster.named("sut")["status"]["initContainerStatuses"] = [init]
+
+    cluster.on_list = waits
+    with pytest.raises(HelmError, match="dyno-sut-1, container profiler: ErrImagePull"):
+        profile(words(tmp_path / "runs"), PLACE, "30s", "off")
 
 
 def test_a_release_that_is_not_there_is_said(cluster: FakeCluster, tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ class PodStatus(_Object, frozen=True):
     message: str | None = None
     qos_class: str | None = None
     conditions: list[Condition] = []
+    init_container_statuses: list[ContainerStatus] = []
     container_statuses: list[ContainerStatus] = []
 
 

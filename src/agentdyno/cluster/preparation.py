@@ -23,6 +23,8 @@ from agentdyno.rig.preparation import manifest_of
 from agentdyno.rig.profile import TOP_LEVEL, packages_among
 from agentdyno.rig.snapshots import heap_facts
 
+# Of a container that waits for another, which says more.
+_BEFORE_IT = ("PodInitializing", "ContainerCreating")
 PROFILER_STAMP = "/profiler/agentdyno-stamp.json"
 _MACHINE = """
 import sys, msgspec
@@ -176,9 +178,9 @@ def _held_up(pods: Sequence[Pod]) -> str:
         scheduled = pod.condition("PodScheduled")
         if scheduled is not None and scheduled.status == "False":
             return f" The {pod.metadata.labels.get(COMPONENT)}'s pod finds no node: {scheduled.message}"
-        for status in pod.status.container_statuses:
+        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
             state = status.state
-            if state.waiting is not None and state.waiting.reason:
+            if state.waiting is not None and state.waiting.reason not in (None, *_BEFORE_IT):
                 ended = status.last_state.terminated
                 before = "" if ended is None else f", after it {ended.describe()}"
                 return f" {pod.name}, container {status.name}: {state.waiting.reason}{before}."
