@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from agentdyno.audit.compare import RELATIVE
 from agentdyno.audit.run import audit_run
 from agentdyno.contract.run import Outcome
 from agentdyno.contract.summary import Framework
+from agentdyno.load.service_histogram import ServiceHistogram
 from agentdyno.record.checksums import CHECKSUMS_FILE, kept_files, write_checksums
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Status
@@ -90,6 +92,58 @@ def test_a_changed_byte_in_any_file_is_found_and_the_file_named(traced: Path, da
         assert [fault for fault in found if name in (fault.file, CHECKSUMS_FILE)]
     finally:
         file.write_bytes(before)
+
+
+def with_histograms(folder: Path, change: Callable[[dict[int, list[int]]], object] = lambda _: None) -> Path:
+    """As its two workers would have kept them beside their records."""
+    rows = pq.read_table(folder / "requests.parquet").to_pylist()
+    samples: dict[int, list[int]] = {0: [], 1: []}
+    for row in rows:
+        if row["stage"] == "measure" and row["outcome"] == "ok":
+            samples[row["worker"]].append(row["done_ns"] - row["sent_ns"])
+    change(samples)
+    document = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    for worker in document["workers"]:
+        made = ServiceHistogram()
+        for sample in samples[worker["worker"]]:
+            made.add(sample)
+        worker["service_hdr"] = made.encoded()
+    (folder / "manifest.json").write_text(json.dumps(document), encoding="utf-8")
+    write_checksums(folder)
+    return folder
+
+
+def test_the_workers_own_histograms_agree_with_the_records(folder: Path) -> None:
+    before = faults(folder)
+    assert faults(with_histograms(folder)) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda samples: samples[1].pop(), "the workers counted 4999 answered requests, but 5000 are on record."),
+        (
+            lambda samples: samples.update({0: [2 * sample for sample in samples[0]]}),
+            "p90 of the service times is",
+        ),
+    ],
+)
+def test_records_that_are_not_those_of_the_workers_are_found(
+    folder: Path, change: Callable[[dict[int, list[int]]], object], said: str
+) -> None:
+    before = len(faults(folder))
+    found = faults(with_histograms(folder, change))
+    assert len(found) > before
+    assert said in " ".join(found)
+
+
+def test_a_histogram_that_is_none_is_said(folder: Path) -> None:
+    with_histograms(folder)
+    document = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    document["workers"][0]["service_hdr"] = "none"
+    (folder / "manifest.json").write_text(json.dumps(document), encoding="utf-8")
+    write_checksums(folder)
+    assert "is no HDR histogram" in " ".join(faults(folder))
 
 
 def change_json(file: Path, path: str, value: Any) -> None:

@@ -12,6 +12,7 @@ import pytest
 from agentdyno.contract.proof import Stage
 from agentdyno.load.generator import trace_ids
 from agentdyno.load.records import DISK_FULL_EXIT
+from agentdyno.load.service_histogram import pooled
 from tests.load.locust_processes import ROOT, wait_for
 
 pytestmark = pytest.mark.e2e
@@ -143,6 +144,13 @@ def test_two_workers_share_without_overlap_or_gap(processes):
     assert {record["index"] % 2 == record["worker"] for record in ended.requests()} == {True}
     assert ended.end(0)["finished"]
     assert ended.end(1)["finished"]
+    # Each kept a histogram of its measured share; merged they are of all.
+    merged = pooled(ended.end(worker)["service_hdr"] for worker in (0, 1))
+    measured = sorted(
+        (record["done_ns"] - record["sent_ns"]) / 1e6 for record in ended.requests() if record["stage"] == "measure"
+    )
+    assert merged.n == len(measured)
+    assert merged.percentile_ms(100) == pytest.approx(measured[-1], rel=1e-3, abs=1e-3)
 
 
 def children_of(pid: int) -> list[int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from math import ceil
 
 import msgspec
 import numpy as np
@@ -22,10 +23,12 @@ from agentdyno.contract.run import Outcome
 from agentdyno.contract.scenario import SCENARIOS
 from agentdyno.contract.summary import Load, StageCounts, Summary
 from agentdyno.load.schedule import Schedule
+from agentdyno.load.service_histogram import DIGITS, pooled
 from agentdyno.record.spans import SpanKind
 
 TILE_TOLERANCE = 0.01
 SHARE_TOLERANCE = 1e-6
+_US_IN_MS = 1e-3
 MANIFEST, SUMMARY, REQUESTS, SPANS = "manifest.json", "summary.json", "requests.parquet", "spans.parquet"
 
 
@@ -106,6 +109,31 @@ def result_faults(data: RunData, stated: Summary) -> Iterator[Fault]:
     yield from percentile_faults(stated)
     yield from _ledger(stated)
     yield from _tiling(data, stated)
+    yield from _pooled(data)
+
+
+def _pooled(data: RunData) -> Iterator[Fault]:
+    """The workers' own histograms, merged, say what their raw records say together."""
+    workers = data.manifest.workers
+    if data.requests is None or not workers or any(one.service_hdr is None for one in workers):
+        return
+    rows = data.requests.stage(Stage.MEASURE) & data.requests.outcome(Outcome.OK)
+    raw_ms = np.sort((data.requests.done_ns - data.requests.sent_ns)[rows]) / NS_PER_MS
+    try:
+        merged = pooled(one.service_hdr for one in workers if one.service_hdr is not None)
+    except ValueError as error:
+        yield Fault(MANIFEST, "workers.service_hdr", str(error))
+        return
+    if merged.n != raw_ms.size:
+        text = f"the workers counted {merged.n} answered requests, but {raw_ms.size} are on record."
+        yield Fault(REQUESTS, "outcome", text)
+        return
+    for percent in (50.0, 90.0, 99.0) if raw_ms.size else ():
+        exact = float(raw_ms[ceil(raw_ms.size * percent / 100) - 1])
+        told = merged.percentile_ms(percent)
+        if abs(told - exact) > exact * 10**-DIGITS + _US_IN_MS:
+            text = f"p{percent:g} of the service times is {exact:.3f} ms on record, and {told:.3f} ms by the workers."
+            yield Fault(REQUESTS, "done_ns", text)
 
 
 def _conserved(where: str, counts: Load | StageCounts) -> Iterator[Fault]:

@@ -112,7 +112,8 @@ class WorkerEnd(msgspec.Struct, frozen=True):
     t0_monotonic_ns: the schedule's origin on the worker's machine's monotonic clock.
     in_flight_area_s: the integral of its in-flight count over the measurement window, kept live (for Little's
     law). measure_start_ns, measure_end_ns: that window on the record's clock. cpu_s: the worker process's own
-    CPU over the window. finished: the whole schedule was followed.
+    CPU over the window. finished: the whole schedule was followed. service_hdr: an HDR histogram of the service times
+    of its measured, answered requests (load/service_histogram.py); None in records of a version that kept none.
     """
 
     worker: int
@@ -122,6 +123,7 @@ class WorkerEnd(msgspec.Struct, frozen=True):
     measure_start_ns: int
     measure_end_ns: int
     cpu_s: float | None
+    service_hdr: str | None = None
 
 
 class BackendStage(msgspec.Struct, frozen=True):

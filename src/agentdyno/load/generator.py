@@ -21,6 +21,7 @@ from agentdyno.load.alarm import SleepAlarm, make_alarm
 from agentdyno.load.connection import EXCHANGE_ERRORS, Answer, Connections, reason_of
 from agentdyno.load.records import Records, RecordsError
 from agentdyno.load.schedule import NS_PER_S, Arrival, Schedule, follow
+from agentdyno.load.service_histogram import ServiceHistogram
 from agentdyno.load.tally import InFlight, Tally
 from agentdyno.load.verify import Judgement, judge
 
@@ -97,6 +98,7 @@ class Generator:
         self._all_landed = Event()
         self._failure: RecordsError | None = None
         self._tally = Tally(InFlight(self.schedule.measure_start_ns, self.schedule.measure_end_ns))
+        self._service = ServiceHistogram()
         self._cpu_s: float | None = None
         self._follower: gevent.Greenlet | None = None
 
@@ -201,6 +203,8 @@ class Generator:
         arrival, usage, sent_ns = flight.arrival, judgement.usage, flight.sent_ns
         service_ns = None if sent_ns is None or done_ns is None else done_ns - sent_ns
         self._tally.finished(judgement.outcome, service_ns)
+        if service_ns is not None and judgement.outcome is Outcome.OK and arrival.stage is Stage.MEASURE:
+            self._service.add(service_ns)
         record = RequestRecord(
             index=arrival.index,
             stage=arrival.stage.value,
@@ -278,6 +282,7 @@ class Generator:
                 measure_start_ns=self.schedule.measure_start_ns,
                 measure_end_ns=self.schedule.measure_end_ns,
                 cpu_s=self._cpu_s,
+                service_hdr=self._service.encoded(),
             )
         )
         if self._failure is not None:
