@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from agentdyno.analysis.run_data import read_run
+from agentdyno.analysis.summary import summarise
 from agentdyno.contract.campaign import LoadName
 from agentdyno.contract.summary import Framework
+from agentdyno.record.folder import RunFolder
 from tests.analysis.campaigns import Planted, write_campaign
 from tests.analysis.planted_run import Figures, load_plan, write_run
 
@@ -45,3 +48,11 @@ def change_manifests(side: Path, **machine: Any) -> None:
         for name, value in machine.items():
             (document if name in document else document["machine"])[name] = value
         file.write_text(json.dumps(document), encoding="utf-8")
+
+
+def protocol_only(side: Path) -> Path:
+    """Make all runs under `side` ones on a vLLM without a GPU, judged anew."""
+    change_manifests(side, backend={"kind": "vllm-cpu", "model": "agentdyno-copying", "url": None})
+    for file in side.rglob("manifest.json"):
+        RunFolder(file.parent).write_json("summary.json", summarise(read_run(file.parent)))
+    return side

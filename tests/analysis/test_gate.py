@@ -12,7 +12,7 @@ from agentdyno.contract.campaign import LoadName
 from agentdyno.contract.run import ExitCode
 from agentdyno.record.folder import FolderError
 from tests.analysis.campaigns import Planted, write_campaign
-from tests.analysis.gates import campaign, change_manifests, runs
+from tests.analysis.gates import campaign, change_manifests, protocol_only, runs
 
 SLOW = Planted("slow", cpu_ms=20.0, latency_ms=30.0, rss_mb=300.0)
 WORSE = Planted("slow", cpu_ms=28.0, latency_ms=30.0, rss_mb=300.0)
@@ -199,6 +199,16 @@ def test_runs_of_two_kinds_in_one_folder_are_not_joined(tmp_path: Path) -> None:
     extra.rename(tmp_path / "a" / "run-2")
     with pytest.raises(SideError, match=r"^The runs of slow in .* cannot be joined, for they differ: load's rate"):
         read_side(tmp_path / "a")
+
+
+def test_runs_that_only_show_the_path_are_for_no_comparison(tmp_path: Path) -> None:
+    ours, apart = runs(tmp_path, "a", 4), protocol_only(runs(tmp_path, "b", 4))
+    for one, other in ((ours, apart), (apart, apart), (apart / "run-0", apart / "run-1")):
+        with pytest.raises(SideError, match=r"holds nothing that may be compared\. run-0 is for no comparison \(proto"):
+            check(one, other)
+    (apart / "run-0").rename(ours / "run-4")
+    (series,) = read_side(ours).series
+    assert (len(series.runs), series.invalid) == (4, 0)
 
 
 def test_sides_without_a_framework_in_common(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from agentdyno.analysis.metrics import METRICS
 from agentdyno.contract.campaign import LoadName
 from agentdyno.contract.summary import Framework
 from tests.analysis.campaigns import Planted
-from tests.analysis.gates import campaign, change_manifests
+from tests.analysis.gates import campaign, change_manifests, protocol_only
 from tests.analysis.planted_run import Figures, load_plan, write_run
 
 CPU = next(metric for metric in METRICS if metric.name == "cpu_per_request")
@@ -99,6 +99,7 @@ def test_a_campaign_is_one_point_of_each_framework_and_load(tmp_path: Path) -> N
 def test_what_cannot_be_used_is_left_out_and_said(tmp_path: Path) -> None:
     run(tmp_path, "good", "1")
     run(tmp_path, "invalid", "2", lost=7)
+    protocol_only(run(tmp_path, "protocol", "2"))
     (run(tmp_path, "broken", "3") / "manifest.json").write_text("{", encoding="utf-8")
     (tmp_path / "campaign" / "runs").mkdir(parents=True)
     (tmp_path / "campaign" / "campaign.json").write_text("[]", encoding="utf-8")
@@ -106,6 +107,7 @@ def test_what_cannot_be_used_is_left_out_and_said(tmp_path: Path) -> None:
     assert [[point.where for point in series.points] for series in found.series] == [["good"]]
     notes = "\n".join(found.notes)
     assert "Left out: invalid is invalid." in notes
+    assert "Left out: protocol is for no comparison (protocol_only)" in notes
     assert "broken/manifest.json is not what this version writes" in notes
     assert "campaign.json is not what this version writes" in notes
 

@@ -13,7 +13,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from agentdyno.analysis.metrics import Metric
-from agentdyno.analysis.sides import MeasuredRun, conditions, machine_of, read_measured
+from agentdyno.analysis.sides import MeasuredRun, conditions, machine_of, read_measured, why_apart
 from agentdyno.analysis.steps import Step, find_steps
 from agentdyno.contract.campaign import NULL_MARK, LoadName
 from agentdyno.contract.errors import UserError
@@ -98,7 +98,7 @@ def read_history(folder: Path, metric: Metric, frameworks: tuple[str, ...] = (),
 
 
 def _measured(folder: Path, notes: list[str]) -> Iterator[_Measured]:
-    """By campaign, then single runs. What cannot be read is noted; invalid and profiled runs are left out."""
+    """By campaign, then single runs. What cannot be read is noted, and so is what is left out."""
     campaigns = sorted(file.parent for file in folder.rglob(CAMPAIGN_FILE))
     for path in campaigns:
         yield from _of_campaign(path, notes)
@@ -137,7 +137,10 @@ def _usable(run: Path, number: int | None, notes: list[str]) -> MeasuredRun | No
     if not read.summary.verdict.valid:
         notes.append(f"Left out: {run.name} is invalid.")
         return None
-    return None if read.manifest.heap_profile is not None else read
+    if not read.summary.verdict.comparable:
+        notes.append(f"Left out: {why_apart(read)}")
+        return None
+    return read
 
 
 def _comparable(one: _Measured) -> list[_Measured]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from agentdyno.analysis.verdict import NOT_COMPARABLE
 from agentdyno.contract.campaign import NULL_MARK, LoadName
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.summary import Summary
@@ -70,9 +71,11 @@ def read_side(path: Path) -> Side:
         raise SideError(f"There is no folder {path}. Name a campaign, a folder of runs, or a run.")
     by_name: dict[str, Series] = {}
     for run in runs:
-        if run.manifest.heap_profile is None:  # a profiled run's figures are not the framework's own
+        if run.summary.verdict.comparable:
             name = run.manifest.framework.name
             _add(by_name.setdefault(name, Series(name, None)), run)
+    if runs and not by_name:
+        raise SideError(f"{path} holds nothing that may be compared. {why_apart(runs[0])}")
     return Side(path, _alike(path, by_name.values()), None)
 
 
@@ -96,6 +99,12 @@ def _campaign(path: Path) -> Side:
 def read_measured(run: Path, number: int | None = None) -> MeasuredRun:
     """Manifest and summary of a run folder. Raises FolderError."""
     return MeasuredRun(_read(run / "manifest.json", Manifest), _read(run / "summary.json", Summary), number)
+
+
+def why_apart(run: MeasuredRun) -> str:
+    """A sentence on a run that enters no comparison."""
+    codes = ", ".join(note.code for note in run.summary.verdict.notes if note.code in NOT_COMPARABLE)
+    return f"{run.manifest.run_id} is for no comparison ({codes}): its figures are not a framework's own."
 
 
 def _read(file: Path, kind: type[Any]) -> Any:

@@ -43,7 +43,7 @@ _NOTES = frozenset(
         Reason.THROTTLED,
     }
 )
-_NOT_COMPARABLE = frozenset({Reason.PROFILED, Reason.NATIVE_SPANS, Reason.PROTOCOL_ONLY})
+NOT_COMPARABLE = frozenset({Reason.PROFILED, Reason.NATIVE_SPANS, Reason.PROTOCOL_ONLY})
 
 
 def verdict(
@@ -84,7 +84,7 @@ def verdict(
     reasons = tuple(f for f in findings if f.code not in _NOTES)
     notes = [f for f in findings if f.code in _NOTES]
     notes += [] if phases_claimed else missing
-    comparable = all(finding.code not in _NOT_COMPARABLE for finding in findings)
+    comparable = all(finding.code not in NOT_COMPARABLE for finding in findings)
     return Verdict(not reasons, reasons, tuple(notes), comparable)
 
 
