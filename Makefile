@@ -7,7 +7,7 @@ PYTEST_ARGS ?= -n 3
 
 # Options of the bench: each one that is set is passed on, MAX_IN_FLIGHT=64 as --max-in-flight=64.
 BENCH_OPTIONS := RATE DURATION WARMUP COOLDOWN WORKERS TIMEOUT PROFILE OUT ADMISSION SCENARIO SEED BACKEND MODEL \
-    URL READY_TIMEOUT MAX_IN_FLIGHT TTFT TPS TOKENS SEATS TOOL_LATENCY TRACES IDLE_WAIT NATIVE_SPANS OBSERVE
+    URL READY_TIMEOUT MAX_IN_FLIGHT TTFT TPS TOKENS SEATS TOOL_LATENCY TRACES IDLE_WAIT NATIVE_SPANS OBSERVE OTLP
 bench_OPTIONS := $(BENCH_OPTIONS)
 soak_OPTIONS := $(BENCH_OPTIONS)
 profile_OPTIONS := $(BENCH_OPTIONS) INTERVAL PLAIN
@@ -98,6 +98,7 @@ help:
 #:   NATIVE_SPANS=0       1: the framework's own OpenTelemetry spans too; such a run is never compared
 #:   IDLE_WAIT=0s         after the load, to see what memory is given back
 #:   OBSERVE=1            tell the Prometheus of make dashboards of the run
+#:   OTLP=host:port       where spans of that vLLM of yours are taken (its --otlp-traces-endpoint)
 #:   TTFT TPS TOKENS SEATS TOOL_LATENCY   see agentdyno bench --help
 #:   INTERVAL=30s PLAIN=30s   of profile: between heap snapshots; without the profiler first, or off
 #:   RUNS=5               of cold

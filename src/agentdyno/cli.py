@@ -119,6 +119,7 @@ def bench_framework(
     idle_wait: Annotated[str | None, _option("After the load: what memory does it give back? Default 0s.")] = None,
     native_spans: Annotated[str | None, _option("1: the framework's own spans too; never to compare.")] = None,
     observe: Annotated[str | None, _option("1: tell the Prometheus of `make dashboards`; or off (default).")] = None,
+    otlp: Annotated[str | None, _option("host:port at which spans of the vLLM of --backend vllm are taken.")] = None,
 ) -> int:
     """Measure one framework; the run folder's path is the last line on stdout."""
     from agentdyno.rig.bench import bench

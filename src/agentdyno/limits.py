@@ -7,7 +7,7 @@ from typing import Annotated, Any, Protocol
 
 import typer
 
-_STEPS_HAVE_NO = ("duration", "warmup", "cooldown", "profile", "traces", "idle_wait", "native_spans")
+_STEPS_HAVE_NO = ("duration", "warmup", "cooldown", "profile", "traces", "idle_wait", "native_spans", "otlp")
 
 
 class WithBenchOptions(Protocol):

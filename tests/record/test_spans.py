@@ -260,24 +260,36 @@ def test_the_generators_spans_are_of_the_arrivals_that_were_traced_and_sent(tmp_
     assert {(s.service, s.kind, s.parent_span_id) for s in found} == {(Service.GENERATOR, SpanKind.CLIENT, None)}
 
 
-def test_native_spans_are_brought_to_the_runs_clock(tmp_path: Path) -> None:
+def sent_over_otlp(folder: Path, *scopes: str, start_ns: int) -> None:
+    """A span of each instrumentation scope, of 10 ns, in the file that the recorder keeps of them."""
     sent = ExportTraceServiceRequest()
-    for name, scope in (("some-framework", "openinference"), ("unknown_service", "vllm.llm_engine")):
-        resource = sent.resource_spans.add()
-        resource.resource.attributes.add(key="service.name").value.string_value = name
-        spans = resource.scope_spans.add()
+    for scope in scopes:
+        spans = sent.resource_spans.add().scope_spans.add()
         spans.scope.name = scope
-        spans.spans.add(
-            name="step", trace_id=TRACE, span_id=b"12345678",
-            start_time_unix_nano=UNIX_NS + 30, end_time_unix_nano=UNIX_NS + 40,
-        )  # fmt: skip
+        start = UNIX_NS + start_ns
+        times = {"start_time_unix_nano": start, "end_time_unix_nano": start + 10}
+        spans.spans.add(name="step", trace_id=TRACE, span_id=b"12345678", **times)
     body = sent.SerializeToString()
-    (tmp_path / OTLP_FILE).write_bytes(len(body).to_bytes(4, "big") + body)
+    (folder / OTLP_FILE).write_bytes(len(body).to_bytes(4, "big") + body)
+
+
+def test_native_spans_are_brought_to_the_runs_clock(tmp_path: Path) -> None:
+    sent_over_otlp(tmp_path, "openinference", "vllm.llm_engine", start_ns=30)
     found, _ = read(tmp_path, frame(hello()))
     assert [(s.start_ns, s.end_ns, s.service, s.kind) for s in found] == [
         (30, 40, Service.FRAMEWORK, SpanKind.NATIVE),
         (30, 40, Service.BACKEND, SpanKind.SERVED),
     ]
+
+
+@pytest.mark.parametrize(("start_ns", "of_this_run"), [(-2 * S, False), (-S // 2, True)])
+def test_what_a_server_still_had_of_an_earlier_run_is_left_out(
+    tmp_path: Path, start_ns: int, of_this_run: bool
+) -> None:
+    """Half a second before the first request is between two clocks; two seconds are between two runs."""
+    sent_over_otlp(tmp_path, "vllm.llm_engine", start_ns=start_ns)
+    found, _ = read(tmp_path, frame(hello()), frame(request(), goodbye()))
+    assert (SpanKind.SERVED in {span.kind for span in found}) == of_this_run
 
 
 def test_tools_at_once_are_three_spans_under_the_root() -> None:

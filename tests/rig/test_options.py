@@ -151,6 +151,18 @@ def test_who_is_told_of_the_run(text: str | None, folder: Path | None) -> None:
     assert read(Words(framework="bare", observe=text)).observe == folder
 
 
+def test_where_spans_of_a_vllm_of_the_users_own_are_taken() -> None:
+    mine = {"framework": "bare", "backend": "vllm", "url": "http://gpu:8000/v1", "model": "m"}
+    assert read(Words(**mine), environ={}).otlp is None
+    assert read(Words(**mine, otlp="0.0.0.0:4318"), environ={}).otlp == ("0.0.0.0", 4318)
+    for text in ("", "4318", ":4318", "x:", "x:y", "x:0", "x:65536"):
+        with pytest.raises(OptionError, match=r"^OTLP"):
+            read(Words(**mine, otlp=text), environ={})
+    for other in ({"backend": "vllm-cpu"}, {}, {**mine, "traces": "off"}):
+        with pytest.raises(OptionError, match=r"^OTLP is where spans of a BACKEND=vllm of yours are taken"):
+            read(Words(**{"framework": "bare", "otlp": "x:4318", **other}), environ={})
+
+
 def test_a_backend_of_the_users_own() -> None:
     words = Words(framework="bare", backend="http://127.0.0.1:8001/v1/", model="m")
     options = read(words, environ={"OPENAI_API_KEY": "second", "AGENTDYNO_LLM_API_KEY": "first"})

@@ -22,7 +22,7 @@ _MARGIN_S = 900.0
 _KEEP_S = 7200.0
 # Said at install, or of one machine only; with a run they would be passed over.
 _AT_INSTALL = {"backend": "BACKEND", "model": "MODEL", "url": "URL"}
-_LOCAL_ONLY = {"native_spans": "NATIVE_SPANS", "observe": "OBSERVE"}
+_LOCAL_ONLY = {"native_spans": "NATIVE_SPANS", "observe": "OBSERVE", "otlp": "OTLP"}
 
 
 class State(msgspec.Struct, kw_only=True):

@@ -25,6 +25,7 @@ CLIENT_NAME = "POST /agent/invoke"
 _INTEGERS = frozenset({"start_monotonic_ns", "end_monotonic_ns"})
 SPAN_SCHEMA = pa.schema([(name, pa.int64() if name in _INTEGERS else pa.string()) for name in SPAN_COLUMNS])
 _CHUNK_ROWS = 20_000
+_CLOCKS_APART_NS = 1_000_000_000  # of two machines, at most; runs are further apart
 _HELLO_BYTES = 512  # no frame with a hello is longer
 _encode = msgspec.json.encode
 
@@ -53,6 +54,7 @@ class SpanReader:
         self.senders = Senders()
         self._raw = raw
         self._framework = framework
+        self._first_ns: int | None = None
 
     def tables(self, requests: pa.Table, t0_monotonic_ns: int | None) -> Iterator[pa.Table]:
         """All spans of the run, some thousands at a time. requests: for the generator's own spans."""
@@ -88,18 +90,27 @@ class SpanReader:
                 shift_ns = clocks.shift_ns(end.service)
                 if nested_ns is not None and end.service is Service.BACKEND:
                     shift_ns = nested_ns
-            yield from spans if not shift_ns else (shifted(span, shift_ns) for span in spans)
+            for span in spans if not shift_ns else (shifted(span, shift_ns) for span in spans):
+                if self._first_ns is None or span.start_ns < self._first_ns:
+                    self._first_ns = span.start_ns
+                yield span
         self.senders.dropped = sum(goodbye.dropped for goodbye in last.values())
 
     def _native(self) -> Iterator[Span]:
-        """Spans that came by OTLP: of a framework's own instrumentation, or of a backend such as vLLM."""
+        """Spans that came by OTLP: of a framework's own instrumentation, or of a backend such as vLLM.
+
+        A server that outlives runs sends the last spans of one to the recorder of the next: these are left out.
+        """
         file, offset_ns = self._raw / OTLP_FILE, self.senders.unix_offset_ns
         if offset_ns is None or not file.exists() or file.stat().st_size == 0:
             return
         from agentdyno.record.otlp import native_spans
 
+        begun_ns = None if self._first_ns is None else self._first_ns - _CLOCKS_APART_NS
         for body in frames(file.read_bytes()):
-            yield from native_spans(body, offset_ns)
+            for span in native_spans(body, offset_ns):
+                if begun_ns is None or span.start_ns >= begun_ns or span.service is not Service.BACKEND:
+                    yield span
 
 
 def _clocks(content: bytes) -> Clocks:

@@ -18,6 +18,7 @@ from agentdyno.contract.quantities import parse_duration_s, parse_rate_rps
 from agentdyno.contract.run import LoadPlan
 from agentdyno.contract.scenario import SCENARIOS, BackendTiming, Workload
 from agentdyno.contract.timing import parse as parse_distribution
+from agentdyno.emit.sender import parse_address
 from agentdyno.load.schedule import Schedule
 from agentdyno.rig.environments import ROOT, VLLM_CPU
 
@@ -61,7 +62,8 @@ class BenchOptions:
     api_key never leaves this process but in the host's environment.
     idle_wait_s: how long the host is left alone after the load, to see what memory it gives back. native_spans: with
     the framework's own instrumentation in the host; such a run enters no comparison. observe: the folder in which a
-    Prometheus is told of the run; None: it is not told.
+    Prometheus is told of the run; None: it is not told. otlp: where the recorder takes a vLLM's spans, host and port;
+    None: at a port of its own, which a server that the rig starts is told.
     """
 
     framework: str
@@ -78,6 +80,7 @@ class BenchOptions:
     native_spans: bool = False
     observe: Path | None = None
     backend: str = MOCK
+    otlp: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +113,7 @@ class Words:
     idle_wait: str | None = None
     native_spans: str | None = None
     observe: str | None = None
+    otlp: str | None = None
 
 
 def read(words: Words, environ: Mapping[str, str] = os.environ) -> BenchOptions:
@@ -157,6 +161,7 @@ def read(words: Words, environ: Mapping[str, str] = os.environ) -> BenchOptions:
         native_spans=_native_spans(words.native_spans, plan),
         observe=observed_folder(words.observe),
         backend=backend,
+        otlp=_otlp(words.otlp, backend, plan),
     )
 
 
@@ -165,6 +170,20 @@ def _native_spans(text: str | None, plan: LoadPlan) -> bool:
     if wanted and not plan.trace_every:
         raise OptionError("NATIVE_SPANS=1 hangs the framework's spans into the traces, so TRACES may not be off.")
     return wanted
+
+
+def _otlp(text: str | None, backend: str, plan: LoadPlan) -> tuple[str, int] | None:
+    if text is None:
+        return None
+    if backend != VLLM or not plan.trace_every:
+        raise OptionError(f"OTLP is where spans of a BACKEND={VLLM} of yours are taken in a run with TRACES.")
+    try:
+        host, port = parse_address(text)
+    except ValueError as error:
+        raise OptionError(f"OTLP: {error}") from error
+    if not 0 < port < 2**16:
+        raise OptionError(f"OTLP={text!r}: a port is from 1 to 65535.")
+    return host, port
 
 
 def api_key(environ: Mapping[str, str] = os.environ) -> str | None:

@@ -74,7 +74,7 @@ class RunProcesses:
 
     def start_recorder(self, resource: Mapping[str, str]) -> None:
         """Before the others, which then send it their spans. resource: see servers. Raises ChildFailed."""
-        self.recorder = start_recorder(self.folder, resource, self.cores.rest, self._recorders)
+        self.recorder = start_recorder(self.folder, resource, self.cores.rest, self._recorders, otlp=self.options.otlp)
 
     def start_host(self, heap: HeapOptions | None = None, native: Environment | None = None) -> Host:
         """The backend and then the host, ready. heap: see servers. native: the ready environment of the framework's

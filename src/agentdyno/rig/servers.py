@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import time
 from collections.abc import Mapping
@@ -54,23 +55,35 @@ def start_recorder(
     cores: frozenset[int] | None,
     children: Children,
     environ: Mapping[str, str] = os.environ,
+    otlp: tuple[str, int] | None = None,
 ) -> RecorderProcess:
-    """Start it, ready. resource: attributes of what it exports. Raises ChildFailed.
+    """Start it, ready. resource: attributes of what it exports. otlp: where it takes spans by OTLP, host and port, that
+    somebody else knows; None: at a free port. Raises ChildFailed.
 
     It alone sees the OTEL_EXPORTER_OTLP_* settings of the rig's own environment: the measured process exports nothing.
     """
     environment = {name: value for name, value in environ.items() if name.startswith("OTEL_EXPORTER_OTLP_")}
     environment[RESOURCE_VARIABLE] = json.dumps(dict(resource))
-    with listening_socket() as raw, listening_socket() as otlp:
-        raw_port, otlp_port = (listener.getsockname()[1] for listener in (raw, otlp))
+    with listening_socket() as raw, _otlp_socket(otlp) as spans:
+        raw_port, (host, otlp_port) = raw.getsockname()[1], spans.getsockname()[:2]
         command = [sys.executable, "-m", "agentdyno.record.recorder", "--folder", str(folder.raw)]
-        command += ["--raw-fd", str(raw.fileno()), "--otlp-fd", str(otlp.fileno())]
+        command += ["--raw-fd", str(raw.fileno()), "--otlp-fd", str(spans.fileno())]
         child = children.start(
-            "recorder", command, log=folder.log("recorder"), cores=cores, environment=environment, inherit=(raw, otlp)
+            "recorder", command, log=folder.log("recorder"), cores=cores, environment=environment, inherit=(raw, spans)
         )
-    url = f"http://127.0.0.1:{otlp_port}"
+    url = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{otlp_port}"
     child.wait_ready(f"{url}/healthz", BACKEND_READY_S)
     return RecorderProcess(child, f"127.0.0.1:{raw_port}", f"{url}/v1/traces")
+
+
+def _otlp_socket(address: tuple[str, int] | None) -> socket.socket:
+    if address is None:
+        return listening_socket()
+    try:
+        return socket.create_server(address)
+    except OSError as error:
+        text = f"The recorder cannot take spans at OTLP={address[0]}:{address[1]}: {error.strerror or error}."
+        raise ChildFailed("recorder", text) from error
 
 
 @dataclass(frozen=True, slots=True)
