@@ -52,7 +52,10 @@ VALUES: dict[str, Any] = {
         "model": "agentdyno-mock",
         "port": 8001,
         "url": {"address": ""},
-        "vllm": {"model": "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", "revision": ""},
+        "vllm": {
+            **{"model": "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", "revision": ""},
+            **{"maxModelLen": 8192, "toolCallParser": "hermes", "extraArgs": []},
+        },
     },
     "recorder": {"enabled": True},
     "proof": {"existingSecret": ""},

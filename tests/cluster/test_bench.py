@@ -148,7 +148,8 @@ def test_nothing_of_the_run_before_stays_in_the_values(cluster: FakeCluster, tmp
 
 
 def with_vllm(cluster: FakeCluster) -> None:
-    cluster.given["backend"] = {"kind": "vllm", "model": "qwen"}
+    more = ["--chat-template=/x.jinja", "--api-key", "secret", "--api-key=secret", "--seed=1"]
+    cluster.given["backend"] = {"kind": "vllm", "model": "qwen", "vllm": {"extraArgs": more}}
     cluster.set(cluster.given)
 
 
@@ -158,7 +159,8 @@ def test_a_vllm_is_watched_and_its_own_count_is_kept(cluster: FakeCluster, tmp_p
     assert bench(words(out), PLACE) is ExitCode.VALID
     weights = "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4"
     about = {"kind": "vllm", "model": "qwen", "url": None, "served_by": "vllm qwen", "weights": weights}
-    assert manifest_of(out).backend == {**about, "revision": None}
+    settings = "--max-model-len=8192 --tool-call-parser=hermes --chat-template=/x.jinja --seed=1"
+    assert manifest_of(out).backend == {**about, "revision": None, "settings": settings}
     assert (only(out) / "logs" / "backend.log").read_text() == "log of vllm\n"
     told = msgspec.json.decode((only(out) / "backend.json").read_bytes(), type=Backend)
     assert told.server == {"version": "0.18.2", "root": "Qwen/weights", "max_model_len": 8192}

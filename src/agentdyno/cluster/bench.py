@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,16 @@ def asked_of(
         about["served_by"] = options.workload.served_by
     if kind == VLLM:
         about |= {"weights": backend["vllm"]["model"], "revision": backend["vllm"]["revision"] or None}
+        about["settings"] = vllm_settings(backend["vllm"])
     return Asked(options, adapter, variant, about, values, heap_interval_s)
+
+
+def vllm_settings(values: dict[str, Any]) -> str:
+    """What else decides whether its tool calls succeed, by the chart's values."""
+    words = [f"--max-model-len={int(values['maxModelLen'])}", f"--tool-call-parser={values['toolCallParser']}"]
+    more = [str(word) for word in values["extraArgs"]]
+    shown = [word for before, word in pairwise(["", *more]) if "--api-key" not in (before, word.partition("=")[0])]
+    return " ".join([*words, *shown])
 
 
 @dataclass(frozen=True, slots=True)
