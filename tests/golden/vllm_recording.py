@@ -36,7 +36,7 @@ def _tool(name: str) -> dict[str, Any]:
 TOOLS = [_tool(name) for name in ("order_status", "refund_policy", "resolution")]
 _ASKED = [{"role": "system", "content": "You serve customers."}, {"role": "user", "content": f"{ORDER} is late."}]
 _CALL = {"id": "call_1", "type": "function", "function": {"name": "order_status", "arguments": '{"reference":"x"}'}}
-_DONE = [
+DONE = [
     *_ASKED,
     {"role": "assistant", "content": None, "tool_calls": [_CALL]},
     {"role": "tool", "tool_call_id": "call_1", "content": f"RE-{ORDER[4:]}-{_MAC}"},
@@ -61,28 +61,29 @@ class Case:
         return self.body if isinstance(self.body, bytes) else json.dumps(self.body).replace(MODEL, model).encode()
 
 
-def _chat(messages: Any, **more: Any) -> Case:
+def chat(messages: Any, **more: Any) -> Case:
+    """A completion of these messages."""
     return Case("POST", "/v1/chat/completions", {"model": MODEL, "messages": messages, **more})
 
 
 CASES = {
-    "call": _chat(_ASKED, tools=TOOLS),
-    "call-streamed": _chat(_ASKED, tools=TOOLS, **_STREAM),
-    "call-required": _chat(_ASKED, tools=TOOLS, **_REQUIRED),
-    "text": _chat(_DONE, tools=TOOLS),
-    "text-streamed": _chat(_DONE, tools=TOOLS, **_STREAM),
-    "text-streamed-without-usage": _chat(_DONE, tools=TOOLS, stream=True),
-    "text-cut": _chat(_DONE, tools=TOOLS, max_tokens=5),
-    "text-without-tools": _chat(_DONE),
+    "call": chat(_ASKED, tools=TOOLS),
+    "call-streamed": chat(_ASKED, tools=TOOLS, **_STREAM),
+    "call-required": chat(_ASKED, tools=TOOLS, **_REQUIRED),
+    "text": chat(DONE, tools=TOOLS),
+    "text-streamed": chat(DONE, tools=TOOLS, **_STREAM),
+    "text-streamed-without-usage": chat(DONE, tools=TOOLS, stream=True),
+    "text-cut": chat(DONE, tools=TOOLS, max_tokens=5),
+    "text-without-tools": chat(DONE),
     "models": Case("GET", "/v1/models"),
     "metrics": Case("GET", "/metrics"),
     "health": Case("GET", "/health"),
     "400-no-json": Case("POST", "/v1/chat/completions", b"{"),
     "400-no-messages": Case("POST", "/v1/chat/completions", {"model": MODEL}),
-    "400-empty-messages": _chat([]),
-    "400-messages-of-another-type": _chat("hello"),
-    "400-limit-of-nothing": _chat(_DONE, max_tokens=0),
-    "400-prompt-too-long": _chat([{"role": "user", "content": "word " * (2 * CONTEXT_TOKENS)}]),
+    "400-empty-messages": chat([]),
+    "400-messages-of-another-type": chat("hello"),
+    "400-limit-of-nothing": chat(DONE, max_tokens=0),
+    "400-prompt-too-long": chat([{"role": "user", "content": "word " * (2 * CONTEXT_TOKENS)}]),
     "401": Case("POST", "/v1/chat/completions", {"model": MODEL, "messages": _ASKED}, key=False),
     "404-model": Case("POST", "/v1/chat/completions", {"model": "no-such-model", "messages": _ASKED}),
     "404-path": Case("GET", "/v1/no-such-path"),

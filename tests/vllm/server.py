@@ -23,11 +23,11 @@ def wanted() -> bool:
 
 
 @contextmanager
-def served(log: Path, *, parallel: bool = False, api_key: str | None = None) -> Iterator[int]:
-    """Its port, once it is ready."""
+def served(log: Path, *, api_key: str | None = None, traces_url: str | None = None) -> Iterator[int]:
+    """Its port, once it is ready. traces_url: where its spans go."""
     make_ready()
     port = free_port()
-    settings = arguments(model_folder(), port=port, seed=1, parallel=parallel)
+    settings = arguments(model_folder(), port=port, seed=1, parallel=False, traces_url=traces_url)
     settings += ["--api-key", api_key] if api_key else []
     children = Children()
     try:

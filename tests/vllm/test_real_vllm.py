@@ -16,9 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from agentdyno.backends.vllm.copying_model import NAME
+from agentdyno.rig.processes import free_port
 from tests.backends.test_mock_against_vllm import shape
 from tests.e2e.benches import Bench, Benches, Ended, processes_of, wait_for
-from tests.golden.vllm_recording import CASES, ask, recorded
+from tests.golden.vllm_recording import CASES, DONE, TOOLS, ask, chat, recorded
 from tests.vllm.server import API_KEY, WHY_NOT, served, wanted
 
 pytestmark = [
@@ -29,7 +30,8 @@ pytestmark = [
 SHARED_MEMORY = ("psm_", "sem.mp-")  # Python's names; other programs have others
 # Where its start is when the rig is killed: before its engine, while that starts its worker, and when it serves.
 MOMENTS = ("Using max model len", "Initializing a V1 LLM engine", "Application startup complete")
-SLOW = ("--backend", "vllm-cpu", "--rate", "0.5", "--warmup", "4s", "--duration", "16s", "--timeout", "60s")
+LOAD = ("--rate", "0.5", "--warmup", "4s", "--duration", "16s", "--timeout", "60s")
+SLOW = ("--backend", "vllm-cpu", *LOAD)
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +106,15 @@ def test_three_tools_at_once(benches: Benches) -> None:
 
 
 @pytest.fixture(scope="module")
-def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    with served(tmp_path_factory.mktemp("vllm") / "vllm.log", api_key=API_KEY) as port:
+def otlp() -> str:
+    """Where a vLLM that was started by hand sends its spans, whether or not anybody listens."""
+    return f"127.0.0.1:{free_port()}"
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory, otlp: str) -> Iterator[int]:
+    log = tmp_path_factory.mktemp("vllm") / "vllm.log"
+    with served(log, api_key=API_KEY, traces_url=f"http://{otlp}/v1/traces") as port:
         yield port
 
 
@@ -121,8 +130,34 @@ def test_the_recordings_are_what_it_still_says(port: int, name: str) -> None:
         assert shape(_without_gaps(now.events)) == shape(_without_gaps(then.events))
 
 
+@pytest.mark.parametrize("forced", ["order_status", "refund_policy", "resolution", "required"])
+def test_a_forced_call_is_valid_by_its_schema_though_the_model_would_answer(port: int, forced: str) -> None:
+    named = {"type": "function", "function": {"name": forced}}
+    choice = "required" if forced == "required" else named
+    asked = chat(DONE, tools=TOOLS, tool_choice=choice, max_tokens=200, temperature=0)
+    (said,) = json.loads(ask(port, asked, NAME, API_KEY).body)["choices"]
+    (call,) = said["message"]["tool_calls"]
+    schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in TOOLS}
+    assert call["function"]["name"] in ([forced] if choice is named else schemas)
+    arguments = json.loads(call["function"]["arguments"])
+    properties = schemas[call["function"]["name"]]["properties"]
+    assert set(arguments) == set(properties) == {"reference"}
+    assert arguments["reference"] in properties["reference"]["enum"]
+
+
 def _names(exposition: str) -> set[str]:
     return {line.split()[2] for line in exposition.splitlines() if line.startswith("# TYPE vllm:")}
+
+
+def test_a_vllm_of_ones_own_is_counted_and_traced_in_the_same_way(benches: Benches, port: int, otlp: str) -> None:
+    mine = ("--backend", "vllm", "--url", f"http://127.0.0.1:{port}/v1", "--model", NAME, "--otlp", otlp)
+    for _ in range(2):  # the second one's recorder is also sent what was left of the first one's spans
+        ended = benches.start("bare", *LOAD, *mine, AGENTDYNO_LLM_API_KEY=API_KEY).end(300)
+        ended.check_valid()
+        ended.check_clean()
+        assert "protocol_only" not in ended.notes
+        test_vllm_counted_what_the_host_counted(ended)
+        test_vllms_own_times_stand_in_the_same_traces(ended)
 
 
 def _without_gaps(events: list[Any]) -> list[Any]:

@@ -35,8 +35,8 @@ _WHOLE = (
     "<tool_call>",
     "</tool_call>",
     '\n{"name": "',
-    # Two, as in a real vocabulary: else a stream has a call's name and its first arguments in one chunk, as two parts,
-    # of which LlamaIndex takes the first alone.
+    # Two, as in most real vocabularies: else a stream may have a call's name and its first arguments in one chunk, as
+    # two parts, of which LlamaIndex 0.14.25 was seen to lose the second.
     '", "arguments": ',
     '{"reference": "',
     '"}}\n',
