@@ -16,7 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from agentdyno.backends.vllm.copying_model import NAME
+from agentdyno.backends.vllm.serving import SCRATCH, SOCKETS
 from agentdyno.rig.processes import free_port
+from agentdyno.rig.vllm_cpu import cache_folder
 from tests.backends.test_mock_against_vllm import shape
 from tests.e2e.benches import Bench, Benches, Ended, processes_of, wait_for
 from tests.golden.vllm_recording import CASES, DONE, TOOLS, ask, chat, recorded
@@ -49,6 +51,7 @@ def chain(request: pytest.FixtureRequest, benches: Benches, tmp_path_factory: py
     ended = benches.start(request.param, *SLOW, HOME=str(home)).end(600)
     assert list(home.iterdir()) == []
     assert shared_memory() <= before
+    assert [list((cache_folder() / place).iterdir()) for place in (SOCKETS, SCRATCH)] == [[], []]
     return ended
 
 

@@ -10,13 +10,13 @@ from agentdyno.contract.run import ExitCode
 from agentdyno.record.folder import RunFolder
 from agentdyno.report.terminal import print_summary
 from agentdyno.rig.building import ensure
-from agentdyno.rig.environments import adapter_environment
+from agentdyno.rig.environments import VLLM_CPU, adapter_environment
 from agentdyno.rig.frameworks import resolve
 from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.native_spans import native_spans
 from agentdyno.rig.options import Words, read
 from agentdyno.rig.run import Run
-from agentdyno.rig.vllm_cpu import with_backend
+from agentdyno.rig.vllm_cpu import remove_what_is_dead, with_backend
 
 
 def bench(words: Words) -> ExitCode:
@@ -31,6 +31,8 @@ def bench(words: Words) -> ExitCode:
     with Interruption() as interruption:
         folder = RunFolder.create(options.out, variant.name)
         summary, code = Run(options, adapter, variant, folder, interruption, native=native).run()
+        if options.backend == VLLM_CPU:
+            remove_what_is_dead()
     # Sentences are not broken at a width that nobody looks at.
     print_summary(summary, Console(file=sys.stdout, soft_wrap=not sys.stdout.isatty()))
     sys.stdout.write(f"{folder.path}\n")

