@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +33,16 @@ _SAY_EVERY_S = 10.0
 
 @dataclass(slots=True)
 class Backend:
-    """A server of the user's own, which keeps no count for us. child None: it is no process of this run."""
+    """A server of the user's own, which keeps no count for us. child None: it is no process of this run.
+
+    api_key: what it is asked with.
+    """
 
     kind: str
     url: str
     model: str
     child: Child | None
+    api_key: str | None = field(default=None, repr=False)
     _misses: int = 0
     _next_check: float = 0.0
 
@@ -98,13 +102,14 @@ class VllmBackend(Backend):
         return BackendRecord(kind=self.kind, model=self.model, counters=counters, server=self._server())
 
     def _server(self) -> dict[str, str | int | None]:
-        """Its version, and what it serves; what it does not tell without a key is None."""
+        """Its version, and what it serves; what it does not tell is None."""
         version, models = (self._told(path) for path in ("/version", "/v1/models"))
         return server_facts(version, models, self.model)
 
     def _told(self, path: str) -> dict[str, Any]:
+        key = {} if self.api_key is None else {"authorization": f"Bearer {self.api_key}"}
         try:
-            return msgspec.json.decode(fetch(self._root + path, self._patience_s), type=dict[str, Any])
+            return msgspec.json.decode(fetch(self._root + path, self._patience_s, headers=key), type=dict[str, Any])
         except (OSError, msgspec.MsgspecError):  # the counters, which are checked, say whether it is there at all
             return {}
 
@@ -132,7 +137,7 @@ def start_backend(
     if options.backend == VLLM_CPU:
         return _start_vllm(options, cores, log, children, traces_url)
     kind = VllmBackend if options.backend == VLLM else Backend
-    return kind(options.backend, options.backend_url or "", options.model, None)
+    return kind(options.backend, options.backend_url or "", options.model, None, options.api_key)
 
 
 def _start_mock(

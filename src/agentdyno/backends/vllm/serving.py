@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -71,5 +72,5 @@ def environment(folder: Path, cores: int) -> Mapping[str, str]:
 
 
 def program(python: Path) -> Sequence[str]:
-    """The start of its command line: the program beside the environment's interpreter."""
-    return [str(python), str(python.with_name("vllm"))]
+    """The start of its command line: the program beside the environment's interpreter, under its guard (guard.py)."""
+    return [sys.executable, "-m", "agentdyno.backends.vllm.guard", str(python), str(python.with_name("vllm"))]
