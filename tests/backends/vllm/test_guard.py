@@ -21,7 +21,8 @@ def hear(*_):
     if heard >= {ends_at}:
         sys.exit(7)
 signal.signal(signal.SIGTERM, hear)
-engine = subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(99)"])
+deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(99)"
+engine = subprocess.Popen([sys.executable, "-c", deaf])
 memory = shared_memory.SharedMemory(create=True, size=64)
 print(memory.name, flush=True)
 while True:
