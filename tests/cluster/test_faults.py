@@ -220,6 +220,7 @@ def test_a_run_that_goes_on_is_not_disturbed(cluster: FakeCluster, tmp_path: Pat
         ({"url": "http://llm/v1"}, "URL is chosen at install"),
         ({"observe": "1"}, "OBSERVE is for runs on one machine"),
         ({"native_spans": "1"}, "NATIVE_SPANS is for runs on one machine"),
+        ({"otlp": "127.0.0.1:4318"}, "OTLP is for runs on one machine"),
     ],
 )
 def test_options_that_mean_nothing_there_are_refused(

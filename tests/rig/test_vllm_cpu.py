@@ -1,4 +1,4 @@
-"""What BACKEND=vllm-cpu needs from the rig beside the server itself: progress while it starts, and order after it."""
+"""What a vLLM needs from the rig: progress while it starts, order after it, an address for spans of one elsewhere."""
 
 import socket
 from pathlib import Path
@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from agentdyno.backends.vllm.serving import SCRATCH, SOCKETS
+from agentdyno.record.folder import RunFolder
 from agentdyno.rig import backends, vllm_cpu
+from agentdyno.rig.processes import ChildFailed, Children, listening_socket
+from agentdyno.rig.servers import start_recorder
 
 
 def test_a_long_start_is_told_every_ten_seconds_with_its_end(
@@ -39,3 +42,16 @@ def test_what_ended_servers_left_is_removed_and_what_a_live_one_uses_stays(
         assert (dead.exists(), alive.exists(), scratch.exists()) == (False, True, True)
     vllm_cpu.remove_what_is_dead()
     assert (alive.exists(), scratch.exists(), scratch.parent.exists()) == (False, False, True)
+
+
+def test_an_address_for_spans_is_listened_at_and_one_that_is_taken_is_named(tmp_path: Path) -> None:
+    children = Children()
+    try:
+        with listening_socket() as probe:
+            address = probe.getsockname()
+            with pytest.raises(ChildFailed, match=f"cannot take spans at OTLP=127.0.0.1:{address[1]}: Address already"):
+                start_recorder(RunFolder.create(tmp_path, "fw"), {}, None, children, {}, address)
+        recorder = start_recorder(RunFolder.create(tmp_path, "fw"), {}, None, children, {}, address)
+        assert recorder.otlp_url == f"http://127.0.0.1:{address[1]}/v1/traces"
+    finally:
+        children.stop(10)
