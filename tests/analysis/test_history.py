@@ -120,3 +120,9 @@ def test_nothing_to_draw_is_a_users_mistake(tmp_path: Path) -> None:
     run(tmp_path, "a", "1")
     with pytest.raises(HistoryError, match="1 series, none with rss_rested"):
         read_history(tmp_path, RESTED)
+
+
+def test_where_nothing_is_left_it_is_said_what_was_left_out(tmp_path: Path) -> None:
+    protocol_only(run(tmp_path, "protocol", "2"))
+    with pytest.raises(HistoryError, match=r"nothing to draw: no valid run\. Left out: protocol is for no comparison"):
+        read(tmp_path)

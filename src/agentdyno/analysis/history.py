@@ -19,6 +19,8 @@ from agentdyno.contract.campaign import NULL_MARK, LoadName
 from agentdyno.contract.errors import UserError
 from agentdyno.record.campaign_folder import CAMPAIGN_FILE, CampaignFolder
 
+_SHOWN = 5  # of the notes, where nothing else is
+
 
 class HistoryError(UserError):
     """A folder in which there is nothing to draw; the text says why."""
@@ -93,7 +95,7 @@ def read_history(folder: Path, metric: Metric, frameworks: tuple[str, ...] = (),
     drawn = tuple(one for one in series if one.points)
     if not drawn:
         seen = f"{len(series)} series, none with {metric.name}" if series else "no valid run"
-        raise HistoryError(f"Under {folder} there is nothing to draw: {seen}.")
+        raise HistoryError(" ".join([f"Under {folder} there is nothing to draw: {seen}.", *notes[:_SHOWN]]))
     return Found(drawn, tuple(notes))
 
 
