@@ -53,8 +53,11 @@ VALUES: dict[str, Any] = {
         "port": 8001,
         "url": {"address": ""},
         "vllm": {
-            **{"model": "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", "revision": ""},
-            **{"maxModelLen": 8192, "toolCallParser": "hermes", "extraArgs": []},
+            "model": "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4",
+            "revision": "",
+            "maxModelLen": 8192,
+            "toolCallParser": "hermes",
+            "extraArgs": [],
         },
     },
     "recorder": {"enabled": True},
