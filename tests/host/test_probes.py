@@ -61,9 +61,9 @@ async def test_stop_really_ends_both_probes(quiet_gc):
     assert gc.callbacks == before
     gc.collect()
     assert probes.report().gc == []
-    assert probes._task is not None
-    await asyncio.sleep(0)
-    assert probes._task.cancelled()
+    seen = len(probes.report().loop)
+    await asyncio.sleep(3 * probes_module.LOOP_PROBE_INTERVAL_S)
+    assert len(probes.report().loop) == seen
 
 
 async def test_stop_leaves_another_probe_of_the_process_alone(quiet_gc):
@@ -78,34 +78,35 @@ async def test_stop_leaves_another_probe_of_the_process_alone(quiet_gc):
 
 
 class Clock:
-    """Virtual time: asleep, it jumps to the wake-up; a stall is given for the n-th sleep."""
+    """Virtual time, and a loop whose timers are called when it has jumped there; a stall is given for the n-th."""
 
-    def __init__(self, stalls_ns: dict[int, int], sleeps: int) -> None:
+    def __init__(self, monkeypatch, stalls_ns: dict[int, int] | None = None) -> None:
         self.now_ns = 1_000_000
-        self._stalls_ns = stalls_ns
-        self._left = sleeps
-        self.slept = 0
-
-    async def sleep(self, seconds: float) -> None:
-        self.now_ns += round(seconds * 1e9) + self._stalls_ns.get(self.slept, 0)
-        self.slept += 1
-        if self.slept > self._left:
-            raise asyncio.CancelledError
-
-    def install(self, monkeypatch) -> None:
-        monkeypatch.setattr(probes_module, "asyncio", SimpleNamespace(sleep=self.sleep))
+        self._stalls_ns = stalls_ns or {}
+        monkeypatch.setattr(probes_module, "asyncio", SimpleNamespace(get_running_loop=lambda: self))
         monkeypatch.setattr(probes_module, "now_ns", lambda: self.now_ns)
+
+    def call_later(self, seconds: float, call, *arguments) -> SimpleNamespace:
+        self._next = (seconds, call, arguments)
+        return SimpleNamespace(cancel=lambda: None)
+
+    def run(self, timers: int) -> None:
+        for number in range(timers):
+            seconds, call, arguments = self._next
+            self.now_ns += round(seconds * 1e9) + self._stalls_ns.get(number, 0)
+            call(*arguments)
 
 
 MS = 1_000_000
 
 
-async def test_every_deadline_that_a_stall_swallowed_counts_with_the_lag_it_suffered(monkeypatch):
-    clock = Clock({1: 220 * MS}, sleeps=7)
-    clock.install(monkeypatch)
+def test_every_deadline_that_a_stall_swallowed_counts_with_the_lag_it_suffered(monkeypatch):
+    clock = Clock(monkeypatch, {1: 220 * MS})
     probes = Probes()
-    with pytest.raises(asyncio.CancelledError):
-        await probes._probe_loop()
+    probes.start()
+    clock.run(3)
+    probes.stop()
+    monkeypatch.setattr(probes, "tasks", lambda: None)
     events = probes.report().loop
     deadlines = [deadline for deadline, _ in events]
     assert deadlines == [1 * MS + 50 * MS * n for n in range(1, 8)]
@@ -147,12 +148,14 @@ async def test_memory_is_bounded_and_what_was_thrown_away_is_counted(monkeypatch
     assert probes.report().gc[-1][2] == 2
 
 
-async def test_the_loop_probe_is_bounded_too(monkeypatch):
+def test_the_loop_probe_is_bounded_too(monkeypatch):
     monkeypatch.setattr(probes_module, "_KEPT", 100)
-    Clock({}, sleeps=1000).install(monkeypatch)
+    clock = Clock(monkeypatch)
     probes = Probes()
-    with pytest.raises(asyncio.CancelledError):
-        await probes._probe_loop()
+    probes.start()
+    clock.run(1000)
+    probes.stop()
+    monkeypatch.setattr(probes, "tasks", lambda: None)
     report = probes.report()
     assert len(report.loop) < 100
     assert len(report.loop) + report.lost == 1000
