@@ -56,7 +56,7 @@ class ContainerCluster:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
     def __enter__(self) -> ContainerCluster:
-        self.render("--set", "load.enabled=true")  # with all Services that there will be
+        self.render("--set", "load.enabled=true,run.id=first")  # with all Services that there will be
         self.node.name_services(self.objects)
         self._thread.start()
         url = asyncio.run_coroutine_threadsafe(self._serve(), self._loop).result(10)

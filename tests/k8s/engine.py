@@ -10,14 +10,16 @@ import secrets
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.k8s.programs import ROOT
 
 PROGRAMS = ("podman", "runc", "mmdebstrap", "iptables", "nsenter", "unshare")
-HELPERS = {"netavark": ("/usr/lib/podman/netavark",), "catatonit": ("/usr/bin/catatonit", "/usr/libexec/podman/catatonit")}
+HELPERS = {
+    "netavark": ("/usr/lib/podman/netavark",),
+    "catatonit": ("/usr/bin/catatonit", "/usr/libexec/podman/catatonit"),
+}
 SUITE = "bookworm"
 # Of its own, because root that lacks CAP_SYS_RESOURCE may not raise what podman would raise.
 _CONTAINERS = """
@@ -92,7 +94,9 @@ class Engine:
     def __call__(self, *words: str, check: bool = True, text: bool = True, timeout_s: float = 120) -> Any:
         """Run it in the network namespace of the pods. Raises AssertionError with what it said when it fails."""
         command = ["nsenter", f"--net={self._namespace}", "podman", *words]
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=text, timeout=timeout_s, check=False)
+        done = subprocess.run(
+            command, env=self.environment, capture_output=True, text=text, timeout=timeout_s, check=False
+        )
         assert not check or done.returncode == 0, f"podman {' '.join(words[:6])}: {done.stderr}"
         return done
 
