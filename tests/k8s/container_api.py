@@ -141,7 +141,8 @@ class ContainerCluster:
         with self._alone:
             self.render()
             self.node.apply(self.objects)
-            waiting = self.node.wait_ready(120) if "--wait" in words else ""
+            limit_s = float(words[words.index("--timeout") + 1].removesuffix("s")) if "--wait" in words else 0
+            waiting = self.node.wait_ready(limit_s) if limit_s else ""
         return [1, "", f"Error: timed out waiting for {waiting}"] if waiting else [0, "", ""]
 
     @property

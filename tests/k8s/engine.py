@@ -20,6 +20,7 @@ HELPERS = {
     "netavark": ("/usr/lib/podman/netavark",),
     "catatonit": ("/usr/bin/catatonit", "/usr/libexec/podman/catatonit"),
 }
+SOURCES = Path("/etc/apt/sources.list.d/debian.sources")
 SUITE = "bookworm"
 # Of its own, because root that lacks CAP_SYS_RESOURCE may not raise what podman would raise.
 _CONTAINERS = """
@@ -33,6 +34,7 @@ network_config_dir = "{folder}/networks"
 cgroup_manager = "cgroupfs"
 events_logger = "none"
 runtime = "runc"
+tmp_dir = "{folder}/tmp"
 """
 _STORAGE = """
 [storage]
@@ -49,7 +51,9 @@ def why_not() -> str:
         return "containers with limits are started as root"
     missing = [name for name in PROGRAMS if shutil.which(name) is None]
     missing += [name for name, places in HELPERS.items() if not any(Path(place).exists() for place in places)]
-    return f"these are not installed: {', '.join(missing)}" if missing else ""
+    if missing:
+        return f"these are not installed: {', '.join(missing)}"
+    return "" if SOURCES.exists() else f"the base is made from Debian's packages, and {SOURCES} is not there"
 
 
 class Engine:
@@ -66,6 +70,7 @@ class Engine:
         (self.folder / "containers.conf").write_text(_CONTAINERS.format(folder=self.folder, **limits))
         (self.folder / "storage.conf").write_text(_STORAGE.format(folder=self.folder))
         self._groups = {path.parent for path in _CGROUPS.glob("*/libpod_parent")}
+        (self.folder / "build").mkdir()
         self._namespace.touch()
         subprocess.run(["unshare", f"--net={self._namespace}", "true"], check=True)
         try:
@@ -107,7 +112,9 @@ class Engine:
     def environment(self) -> dict[str, str]:
         """For a program that calls podman."""
         files = {"CONTAINERS_CONF": "containers.conf", "CONTAINERS_STORAGE_CONF": "storage.conf"}
-        return {**os.environ, **{name: str(self.folder / file) for name, file in files.items()}, "TOOL": "podman"}
+        own = {name: str(self.folder / file) for name, file in files.items()}
+        # What podman builds, and what a build keeps for the next one, is in here as well.
+        return {**os.environ, **own, "TMPDIR": str(self.folder / "build"), "TOOL": "podman"}
 
     def ask(self, url: str, timeout_s: float = 2) -> str | None:
         """The body of a 200, as a node's kubelet would get it; None for anything else."""
@@ -123,7 +130,7 @@ class Engine:
 
     def make_base(self) -> None:
         """From Debian's packages, by the sources that this machine's apt has."""
-        subprocess.run([ROOT / "k8s" / "images" / "base"], env=self.environment | {"SUITE": SUITE}, check=True)
+        subprocess.run([ROOT / "k8s" / "images" / "base", SOURCES], env=self.environment | {"SUITE": SUITE}, check=True)
 
     def build(self, *words: str) -> None:
         """k8s/images/build, with this machine's settings of pip for the time of the build."""

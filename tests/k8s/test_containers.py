@@ -133,6 +133,13 @@ def test_an_image_says_where_nothing_came_from(engine: Engine, image: str, tmp_p
     assert inside(engine, image, code).strip() == "[]"
 
 
+def test_the_rig_can_be_started_by_its_own_check(engine: Engine) -> None:
+    (found,) = engine.json("image", "inspect", IMAGES["rig"][0])
+    kind, python, option, code = found["Healthcheck"]["Test"]
+    assert (kind, python, option) == ("CMD", "python", "-c")
+    assert inside(engine, "rig", code) == ""
+
+
 def test_a_server_is_healthy_by_its_own_check(engine: Engine) -> None:
     name = engine("run", "--detach", "--health-interval", "disable", IMAGES["mock"][0]).stdout.strip()
     try:
