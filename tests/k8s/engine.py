@@ -132,8 +132,8 @@ class Engine:
         """From Debian's packages, by the sources that this machine's apt has."""
         subprocess.run([ROOT / "k8s" / "images" / "base", SOURCES], env=self.environment | {"SUITE": SUITE}, check=True)
 
-    def build(self, *words: str) -> None:
-        """k8s/images/build, with this machine's settings of pip for the time of the build."""
+    def build(self, what: str) -> None:
+        """`k8s/images/build WHAT`, with this machine's settings of pip for the time of the build."""
         settings, paths = pip_settings()
         file = self.folder / "pip.conf"
         file.write_text(settings)
@@ -144,7 +144,7 @@ class Engine:
             f"--secret id=pip.conf,src={file} --network host --layers=false --cgroup-parent /{self.cgroup}",
         ]
         environment = self.environment | {"BUILD_ARGS": " ".join(arguments)}
-        subprocess.run([ROOT / "k8s" / "images" / "build", *words], env=environment, check=True)
+        subprocess.run([ROOT / "k8s" / "images" / "build", *what.split()], env=environment, check=True)
 
     def build_with(self, image: str, program: Path) -> None:
         """The base with one program of this machine, which is what the image starts."""

@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -60,8 +61,8 @@ def engine() -> Iterator[Engine]:
     folder = Path(tempfile.mkdtemp(prefix="agentdyno-"))
     with Engine(folder) as made:
         made.make_base()
-        for words in (("rig",), ("mock",), ("host", FRAMEWORK)):
-            made.build(*words)
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(made.build, ("rig", "mock", f"host {FRAMEWORK}")))
         yield made
 
 
