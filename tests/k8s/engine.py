@@ -135,7 +135,7 @@ class Engine:
     def build(self, what: str) -> None:
         """`k8s/images/build WHAT`, with this machine's settings of pip for the time of the build."""
         settings, paths = pip_settings()
-        file = self.folder / "pip.conf"
+        file = self.folder / f"{what.replace(' ', '-')}.pip.conf"  # there may be several builds at a time
         file.write_text(settings)
         bases = {"BASE": "base-build", "RUNTIME_BASE": "base"}
         arguments = [
