@@ -275,3 +275,9 @@ def test_a_host_that_is_killed_at_its_memory_limit_makes_the_run_invalid(
     assert "oom_killed" in reasons(runs)
     (finding,) = (f for f in summary_of(runs).verdict.reasons if f.code is Reason.OOM_KILLED)
     assert "was killed at its memory limit: ended with exit code 137 (OOMKilled)" in finding.message
+    cgroup = manifest_of(runs).cgroup
+    assert cgroup is not None
+    assert cgroup.memory_limit_bytes == 80 << 20
+    assert cgroup.memory_peak_bytes is not None
+    assert cgroup.periods is not None
+    assert cgroup.periods >= 0

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agentdyno.record.cgroup import Cgroup, read_cgroup, read_container_cgroup
+from agentdyno.record.cgroup import Cgroup, grown_through, read_cgroup, read_container_cgroup
 
 
 def write(folder: Path, **files: str) -> None:
@@ -63,6 +63,19 @@ def test_counts_since_an_earlier_reading(kernel: tuple[Path, Path]) -> None:
     assert found is not None
     assert (found.periods, found.throttled_periods, found.throttled_s) == (50, 1, 0.25)
     assert (found.memory_bytes, found.memory_max_events) == (123_456_789, 0)
+
+
+def test_counts_through_a_container_that_was_started_anew() -> None:
+    before = Cgroup(periods=100, throttled_periods=20, throttled_s=2.0, oom_kills=0, memory_peak_bytes=900)
+    ends = msgspec.structs.replace(before, periods=150, throttled_periods=21, throttled_s=2.5, oom_kills=1)
+    anew = Cgroup(periods=7, throttled_periods=3, throttled_s=0.5, oom_kills=0, memory_peak_bytes=400)
+    assert grown_through([before, ends, anew]) == Cgroup(
+        periods=57, throttled_periods=4, throttled_s=1.0, oom_kills=1, memory_peak_bytes=900
+    )
+    assert grown_through([before]) == msgspec.structs.replace(
+        before, periods=0, throttled_periods=0, throttled_s=0.0, memory_peak_bytes=900
+    )
+    assert grown_through([before, Cgroup()]) == Cgroup(memory_peak_bytes=900)
 
 
 def test_what_is_not_there_is_a_gap(kernel: tuple[Path, Path]) -> None:

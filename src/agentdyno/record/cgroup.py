@@ -6,7 +6,8 @@ both are mounted and version 2 has no controllers, it is version 1 that limits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
@@ -71,6 +72,20 @@ def read_container_cgroup(pid: int, since: Cgroup | None = None, proc: Path = _P
 def grown(since: Cgroup, now: Cgroup) -> Cgroup:
     """`now` with what came to its counts since an earlier reading."""
     return msgspec.structs.replace(now, **_between(since, now))
+
+
+def grown_through(readings: Sequence[Cgroup]) -> Cgroup:
+    """The last of these with what came to its counts through all of them, and the highest peak.
+
+    A count that falls is another group's: of a container that was started anew, whose counts began at 0.
+    """
+    sums: dict[str, float | None] = {}
+    for name in _COUNTS:
+        values = [getattr(reading, name) for reading in readings]
+        pairs = None if None in values else pairwise(values)
+        sums[name] = None if pairs is None else sum(now - was if now >= was else now for was, now in pairs)
+    peaks = [reading.memory_peak_bytes for reading in readings if reading.memory_peak_bytes is not None]
+    return msgspec.structs.replace(readings[-1], **sums, memory_peak_bytes=max(peaks, default=None))
 
 
 def _counted(found: Cgroup | None, since: Cgroup | None) -> Cgroup | None:
