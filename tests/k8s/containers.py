@@ -128,6 +128,7 @@ class Node:
     # one pod
 
     def _start(self, pod: Started, variables: dict[str, str]) -> None:
+        assert "initContainers" not in pod.spec, f"{pod.name}: this node starts all containers at once"
         self.started[pod.name] = pod
         shared = "net,ipc,uts" + (",pid" if pod.spec.get("shareProcessNamespace") else "")
         names = [word for service, ip in self._hosts.items() for word in ("--add-host", f"{service}:{ip}")]
