@@ -119,7 +119,8 @@ def kernel_v1(tmp_path: Path) -> tuple[Path, Path]:
     ):
         folder.mkdir(parents=True)
         (folder / "memory.limit_in_bytes").write_text(f"{limit}\n")
-    files = {"usage_in_bytes": "123456789", "max_usage_in_bytes": "150000000", "failcnt": "3"}
+    files = {"usage_in_bytes": "123456789", "max_usage_in_bytes": "150000000", "failcnt": "1"}
+    files["memsw.failcnt"] = "2"
     files["oom_control"] = "oom_kill_disable 0\nunder_oom 0\noom_kill 1"
     for name, text in files.items():
         (memory / "pod" / "container" / f"memory.{name}").write_text(f"{text}\n")

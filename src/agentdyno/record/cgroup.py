@@ -159,7 +159,7 @@ def _read_v1(cpu: Path | None, memory: Path | None, root: Path) -> Cgroup | None
         memory_bytes=_number(held / "memory.usage_in_bytes"),
         memory_peak_bytes=_number(held / "memory.max_usage_in_bytes"),
         memory_limit_bytes=_least(_memory_limit_v1(each) for each in _upwards(memory, root)),
-        memory_max_events=_number(held / "memory.failcnt"),
+        memory_max_events=_failures_v1(held),
         oom_kills=_pairs(held / "memory.oom_control").get("oom_kill"),
     )
 
@@ -178,6 +178,12 @@ def _cpu_limit_v1(folder: Path) -> float | None:
 def _memory_limit_v1(folder: Path) -> int | None:
     limit = _number(folder / "memory.limit_in_bytes")
     return None if limit is None or limit >= _NO_LIMIT_V1_BYTES else limit
+
+
+def _failures_v1(folder: Path) -> int | None:
+    """Of memory, and of memory with swap, which is met first where both limits are the same: no swap."""
+    memory, swap = _number(folder / "memory.failcnt"), _number(folder / "memory.memsw.failcnt")
+    return None if memory is None else memory + (swap or 0)
 
 
 _Limit = TypeVar("_Limit", int, float)
