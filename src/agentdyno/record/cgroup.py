@@ -181,9 +181,16 @@ def _memory_limit_v1(folder: Path) -> int | None:
 
 
 def _failures_v1(folder: Path) -> int | None:
-    """Of memory, and of memory with swap, which is met first where both limits are the same: no swap."""
+    """Of memory, and of memory with swap, whose limit is met first where both are the same, as in a container without
+    swap. Newer kernels do not count there, so that a 0 says nothing.
+    """
     memory, swap = _number(folder / "memory.failcnt"), _number(folder / "memory.memsw.failcnt")
-    return None if memory is None else memory + (swap or 0)
+    same = _memory_limit_v1(folder) is not None and _text(folder / "memory.limit_in_bytes") == _text(
+        folder / "memory.memsw.limit_in_bytes"
+    )
+    if memory is None or (same and not swap):
+        return None
+    return memory + (swap or 0)
 
 
 _Limit = TypeVar("_Limit", int, float)
