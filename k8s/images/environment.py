@@ -5,22 +5,27 @@
     python3 k8s/images/environment.py profiler --lock-sha256 HASH
     python3 k8s/images/environment.py strip
 
-The first three build /opt/agentdyno/venv from a lock with hashes, with its stamp, and compile all code to bytecode that
-is never checked against its source again, for in an image neither changes. `strip` takes the package tools out of the
-base's own Python. Standard library only.
+The first three build an environment from a lock with hashes, with its stamp, and compile all code to bytecode that is
+never checked against its source again, for in an image neither changes. `strip`, in the final stage, takes the package
+tools out of the base's own Python and names the one environment that was copied there /opt/agentdyno/venv. Standard
+library only.
 """
 
 import argparse
+import compileall
 import re
 import shutil
+import site
 import subprocess
 import sys
 import sysconfig
 import tomllib
 from pathlib import Path
+from py_compile import PycInvalidationMode
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "src"))
+sys.dont_write_bytecode = True  # importing what follows would write bytecode that is checked, and is kept
 
 from agentdyno.rig.building import ensure  # noqa: E402 (the path first)
 from agentdyno.rig.environments import (  # noqa: E402
@@ -36,7 +41,6 @@ VENV = ROOT / "venv"
 # What makes packages and has no business where code only runs. `editables` is how the rig's own package is found.
 PACKAGE_TOOLS = ("pip", "setuptools", "wheel", "ensurepip", "_distutils_hack", "distutils-precedence.pth")
 _KEPT = {"editables"}
-_NEVER_IMPORTED = "/site-packages/(.+/tests|kubernetes/aio)/"
 
 
 def build(environment: Environment, expected_sha256: str) -> None:
@@ -47,9 +51,7 @@ def build(environment: Environment, expected_sha256: str) -> None:
             f"The image is to be labelled with the lock {expected_sha256[:12] or '(none)'}, but {environment.lock} is "
             f"{found[:12]}. Give --build-arg LOCK_SHA256={found}."
         )
-    ensure(environment)
-    if not VENV.exists():
-        VENV.symlink_to(environment.path.relative_to(ROOT))
+    ensure(environment, PycInvalidationMode.UNCHECKED_HASH)
     for leftover in (environment.log, environment.guard):
         leftover.unlink(missing_ok=True)
 
@@ -61,13 +63,10 @@ def development_tools() -> list[str]:
     return sorted(names - _KEPT)
 
 
-def compile_everything(environment: Environment) -> None:
-    """Bytecode for all that may be imported."""
-    folders = [environment.site_packages, *environment.sources, ROOT / "locustfiles"]
-    modes = ["-q", "-f", "-j", "0", "-x", _NEVER_IMPORTED, "--invalidation-mode", "unchecked-hash"]
-    there = [str(folder) for folder in folders if folder.is_dir()]
-    # Some distributions ship files that are no Python of this version; they do no harm.
-    subprocess.run([str(environment.python), "-m", "compileall", *modes, *there], check=False)
+def name_environment() -> None:
+    """By a link made here: a link that is copied from another stage becomes a second copy of what it points to."""
+    (found,) = [folder for folder in (ROOT / ".venv", *(ROOT / ".venvs").glob("*")) if folder.is_dir()]
+    VENV.symlink_to(found.relative_to(ROOT))
 
 
 def remove_package_tools(folder: Path) -> None:
@@ -96,9 +95,11 @@ def main() -> int:
     options = parser.parse_args()
     if options.what == "strip":
         paths = sysconfig.get_paths()
-        remove_package_tools(Path(paths["purelib"]))
-        remove_package_tools(Path(paths["stdlib"]))
-        remove_pip_programs(Path(paths["scripts"]))
+        for folder in {paths["purelib"], paths["stdlib"], *site.getsitepackages()}:
+            remove_package_tools(Path(folder))
+        for folder in {paths["scripts"], Path(sys.executable).parent}:
+            remove_pip_programs(Path(folder))
+        name_environment()
         return 0
     try:
         if options.what == "rig":
@@ -115,10 +116,11 @@ def main() -> int:
             subprocess.run([*pip, *development_tools()], check=True)
             remove_package_tools(environment.site_packages)
             remove_pip_programs(environment.path / "bin")
+            modes = PycInvalidationMode.UNCHECKED_HASH
+            compileall.compile_dir(ROOT / "locustfiles", quiet=2, invalidation_mode=modes)
     except SetupError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    compile_everything(environment)
     return 0
 
 

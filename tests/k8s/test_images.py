@@ -82,6 +82,35 @@ def test_what_is_copied_is_there_and_let_through(file: Path) -> None:
             assert any(source == name or source.startswith(f"{name}/") for name in allowed), source
 
 
+@every
+def test_settings_of_pip_are_there_for_the_build_alone(file: Path) -> None:
+    _, build, final = stages(file)
+    (installs,) = (line for line in build if line.startswith("RUN "))
+    assert "--mount=type=secret,id=pip.conf,target=/etc/pip.conf " in installs
+    assert not any("pip.conf" in line for line in [*build, *final] if line != installs)
+
+
+@every
+def test_an_environment_is_copied_once_and_named_where_it_is(file: Path) -> None:
+    """A link that is copied from another stage becomes a copy of what it points to."""
+    _, _, final = stages(file)
+    copied = [line.split()[-1] for line in final if line.startswith("COPY --from=build")]
+    assert [name for name in copied if "venv" in name] in ([".venv"], [".venvs"])
+    (strip,) = (number for number, line in enumerate(final) if line.startswith("RUN "))
+    assert strip > max(number for number, line in enumerate(final) if line.startswith("COPY "))
+
+
+def test_the_one_environment_is_named(environment: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "ROOT", tmp_path)
+    monkeypatch.setattr(environment, "VENV", tmp_path / "venv")
+    (tmp_path / ".venvs" / "bare").mkdir(parents=True)
+    environment.name_environment()
+    assert (tmp_path / "venv").readlink() == Path(".venvs/bare")
+    (tmp_path / ".venv").mkdir()
+    with pytest.raises(ValueError, match="too many"):
+        environment.name_environment()
+
+
 def test_the_chart_runs_what_the_images_hold() -> None:
     """The same user, the same folder, and ports that the health checks know."""
     chart = "".join(file.read_text() for file in (ROOT / "k8s" / "chart" / "templates").glob("*"))

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from py_compile import PycInvalidationMode
 
 import pytest
 
@@ -46,6 +47,16 @@ def test_builds_what_the_lock_says_and_compiles_it(checkout: Checkout) -> None:
     assert (found.distributions, found.distribution_count) == ({"tinydist": "1.0"}, 1)
     assert found.disk_mb > 0
     assert found.python.endswith(sys.version.split()[0])
+
+
+def test_bytecode_may_be_what_is_never_checked_against_its_source(checkout: Checkout) -> None:
+    """For an image, in which neither changes."""
+    ensure(checkout.environment, PycInvalidationMode.UNCHECKED_HASH)
+    assert in_environment(checkout, "import tinydist; print(tinydist.VERSION)") == "1.0"
+    package = checkout.environment.site_packages / "tinydist" / "__init__.py"
+    for source in (package, checkout.root / "src" / "agentdyno" / "__init__.py", checkout.folder / "adapter.py"):
+        compiled = Path(importlib.util.cache_from_source(str(source))).read_bytes()
+        assert int.from_bytes(compiled[4:8], "little") == 0b01
 
 
 def test_a_distribution_is_also_known_by_the_name_that_its_program_asks_for(checkout: Checkout) -> None:

@@ -20,7 +20,7 @@ from agentdyno.cluster.sources import differences, rig_image
 from agentdyno.cluster.watch import LOCUST, MASTER, SERVERS, WORKER, load_pods
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import BackendStats, Finding, Reason, WorkerEnd
-from agentdyno.record.cgroup import grown
+from agentdyno.record.cgroup import grown_through
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Backend, Manifest
 from agentdyno.record.sidecar import CGROUP_FILE, RESOURCES_FILE, CgroupReading
@@ -194,7 +194,7 @@ class Collection:
         after = [one for one in readings if self._state.idle_ns is None or one.monotonic_ns >= self._state.idle_ns]
         if not after:
             return
-        cgroup = self._manifest.cgroup = grown(after[0].cgroup, after[-1].cgroup)
+        cgroup = self._manifest.cgroup = grown_through([one.cgroup for one in after])
         known = {finding.code for finding in self._manifest.findings}
         if cgroup.oom_kills and Reason.OOM_KILLED not in known:
             text = (

@@ -47,10 +47,11 @@ _UNWANTED = {"PYTHONPATH", "PYTHONHOME"} | {
 }
 
 
-def ensure(environment: Environment) -> None:
+def ensure(environment: Environment, bytecode: PycInvalidationMode = PycInvalidationMode.TIMESTAMP) -> None:
     """Make `environment` ready: at once when it is, or else by building it anew, with progress on stderr.
 
-    Safe to call from several processes at a time: one builds, the others wait. Raises SetupError.
+    bytecode: when it is made anew beside its source; by timestamp where sources may change. Safe to call from several
+    processes at a time: one builds, the others wait. Raises SetupError.
     """
     try:
         if state(environment) is not State.READY:
@@ -58,8 +59,8 @@ def ensure(environment: Environment) -> None:
             with _alone(environment) as guard:
                 found = state(environment)
                 if found is not State.READY:
-                    _Build(environment, guard).run(found)
-        _compile_sources(environment)
+                    _Build(environment, guard, bytecode).run(found)
+        _compile_sources(environment, bytecode)
     except OSError as error:
         raise SetupError(f"{environment.name}: the environment could not be made: {error}.") from error
 
@@ -82,21 +83,22 @@ def _alone(environment: Environment) -> Iterator[int]:
         yield guard.fileno()
 
 
-def _compile_sources(environment: Environment) -> None:
+def _compile_sources(environment: Environment, bytecode: PycInvalidationMode) -> None:
     """Compile our own sources where they changed.
 
     By timestamp: the shell may forbid Python to write bytecode on import, and unchecked bytecode would go stale.
     """
     for folder in environment.sources:
-        compileall.compile_dir(folder, quiet=2, invalidation_mode=PycInvalidationMode.TIMESTAMP)
+        compileall.compile_dir(folder, quiet=2, invalidation_mode=bytecode)
 
 
 class _Build:
     """One build of an environment, from nothing to its stamp. guard: the build lock's descriptor."""
 
-    def __init__(self, environment: Environment, guard: int) -> None:
+    def __init__(self, environment: Environment, guard: int, bytecode: PycInvalidationMode) -> None:
         self.environment = environment
         self.guard = guard
+        self.bytecode = bytecode
         # Resolved now, because we may be running in the very environment that is to be removed.
         self.python = Path(sys.executable).resolve()
         self.began = time.monotonic()
@@ -156,10 +158,15 @@ class _Build:
 
     def compile(self) -> None:
         self.tell("compiling to bytecode")
-        modes = ["-q", "-j", "0", "-x", _NEVER_IMPORTED, "--invalidation-mode", "timestamp"]
+        modes = ["-q", "-j", "0", "-x", _NEVER_IMPORTED, "--invalidation-mode", self.mode]
         command = [str(self.environment.python), "-m", "compileall", *modes, str(self.environment.site_packages)]
         # Some distributions ship files that are no Python of this version; the log names them and they do no harm.
         self.step("compile to bytecode", command, may_fail=True)
+
+    @property
+    def mode(self) -> str:
+        """As compileall names it."""
+        return self.bytecode.name.lower().replace("_", "-")
 
     def stamp(self, digest: str) -> None:
         environment = self.environment
