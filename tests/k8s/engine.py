@@ -10,6 +10,7 @@ import secrets
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,30 @@ def why_not() -> str:
     missing += [name for name, places in HELPERS.items() if not any(Path(place).exists() for place in places)]
     if missing:
         return f"these are not installed: {', '.join(missing)}"
-    return "" if SOURCES.exists() else f"the base is made from Debian's packages, and {SOURCES} is not there"
+    if not SOURCES.exists():
+        return f"the base is made from Debian's packages, and {SOURCES} is not there"
+    return _refused()
+
+
+@cache
+def _refused() -> str:
+    """What the kernel or whoever guards this machine does not let root do, of what any container needs."""
+    needs = "mount -t proc proc /proc && mount -t tmpfs tmpfs /mnt && ip link set lo up"
+    tried = subprocess.run(
+        ["unshare", "--mount", "--net", "--pid", "--fork", "sh", "-c", needs],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if tried.returncode:
+        return f"this machine lets root start no containers: {' '.join(tried.stderr.split()) or tried.returncode}"
+    try:
+        group = next(_CGROUPS.glob("memory"), _CGROUPS) / f"agentdyno-test-{os.getpid()}"
+        group.mkdir()
+        group.rmdir()
+    except OSError as error:
+        return f"this machine lets root make no control groups: {error}"
+    return ""
 
 
 class Engine:
