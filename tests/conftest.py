@@ -2,7 +2,8 @@
 and clocks into gevent's under every other test. Processes that tests start are patched as they always are.
 
 Under pytest-xdist tests/e2e goes file by file, because it takes longest; the other folders go whole, so that what their
-tests share (a framework's conformance run, above all) is made once. The groups are told to the scheduler itself: those
+tests share (a framework's conformance run, above all) is made once. The longest begin first, so that no worker is left
+with one of them when the others have nothing more to do. The groups are told to the scheduler itself: those
 of the mark `xdist_group` are lost between pytest 9.2 and pytest-xdist 3.8 (pytest-xdist's issue 1386).
 """
 
@@ -16,6 +17,14 @@ os.environ["LOCUST_SKIP_MONKEY_PATCH"] = "1"
 import locust  # noqa: F401
 
 del os.environ["LOCUST_SKIP_MONKEY_PATCH"]
+
+
+# By how long they take, from minutes down; what is not named takes less than the last.
+_LONGEST = (
+    *("k8s", "conformance", "cluster", "e2e/test_soak.py", "load", "selfcheck", "e2e/test_faults.py"),
+    *("e2e/test_compare.py", "e2e/test_traces.py", "analysis", "rig", "e2e/test_bench.py", "host", "report"),
+    *("e2e/test_interruption.py", "e2e/test_native_spans.py", "grafana", "e2e/test_profile.py", "e2e/test_sweep.py"),
+)
 
 
 class ByFolder(LoadScopeScheduling):
@@ -33,4 +42,11 @@ def group_of(nodeid: str) -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
+    config.option.loadscopereorder = False
     return ByFolder(config, log)
+
+
+def pytest_collection_modifyitems(config, items):
+    if hasattr(config, "workerinput"):
+        places = {group: place for place, group in enumerate(_LONGEST)}
+        items.sort(key=lambda item: places.get(group_of(item.nodeid), len(places)))

@@ -36,6 +36,13 @@ def test_a_leak_beneath_a_cache_that_fills_is_caught_all_the_same() -> None:
     assert found.verdict is Verdict.GROWS
 
 
+def test_a_leak_is_one_whatever_the_host_needed_once_at_first() -> None:
+    """In its first third it got room for more in flight than before, and grew so three times as fast."""
+    found = growth(series(lambda n: 1024 * n + (30_000_000 if n > 8_000 else 0), noise=50_000))
+    assert found.verdict is Verdict.GROWS
+    assert found.slope_mb == pytest.approx(10.24, rel=0.05)
+
+
 @pytest.mark.parametrize(
     "cache",
     [

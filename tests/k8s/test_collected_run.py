@@ -135,6 +135,7 @@ def test_the_records_of_real_processes_become_a_run(tools: Programs, machine: Ma
         recorded=True,
         sampled=True,
         servers=servers,
+        rig_images=[""],  # processes have none; what they run was looked at before the load
     )
     with Interruption() as interruption:
         run = ClusterRun(folder, manifest, state, NoRelease(Place("dyno", "bench")), kube, interruption)

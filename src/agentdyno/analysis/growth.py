@@ -20,8 +20,10 @@ POINTS_MIN = 10
 SLOPE_MIN_MB = 1.0
 # MB. One arena of the allocator, or one thread's stack: growth below is a step, not a slope.
 STEP_MB = 1.0
-# The last third of a leak grows as its first third does; of a cache that fills, less than half as much.
+# The last third of a leak grows as the others do; of a cache that fills, less than half as much as the first, and still
+# less than the middle one: what a host needs once, when more is in flight than before, stands in the first alone.
 BEND = 0.5
+STILL_BENDS = 0.75
 
 
 class Verdict(StrEnum):
@@ -110,7 +112,8 @@ def _judge(points: Sequence[Drained], later: _Fit) -> tuple[Verdict, str]:
         return Verdict.DOES_NOT_GROW, f"{measured}, where {SLOPE_MIN_MB:g} MB would count."
     third = max(3, len(points) // 3)
     early, late = _fit(points[:third]).slope, _fit(points[-third:]).slope
-    if early > SLOPE_MIN_MB and late < BEND * early:
+    middle = _fit(points[third - 1 : 1 - third]).slope
+    if early > SLOPE_MIN_MB and late < BEND * early and late < STILL_BENDS * middle:
         return (
             Verdict.NOT_LONG_ENOUGH,
             f"{measured}, and less and less of it ({early:+.2f} at first): it may be filling up.",
