@@ -131,6 +131,32 @@ def test_sigint_ends_it_too(started):
     assert host.end(signal.SIGINT) == (0, "closed\n")
 
 
+def test_a_switchable_host_stops_and_starts_watching_by_signal_while_it_serves(started):
+    host = started("--switchable")
+
+    def watched() -> tuple[bool, int]:
+        """Whether the loop's probe ticks, and how many requests' phases were counted."""
+        looks = []
+        for _ in range(2):
+            looks.append(len(json.loads(host.ask("/debug/probes")[1])["loop"]))
+            time.sleep(0.15)
+        assert host.ask("/agent/invoke", invoke_body())[0] == 200
+        line = 'agentdyno_phase_duration_seconds_count{framework="mine",phase="plan"} '
+        found = [text for text in host.ask("/metrics")[1].decode().splitlines() if text.startswith(line)]
+        return looks[1] > looks[0], int(float(found[0].removeprefix(line)))
+
+    assert watched() == (True, 1)
+    host.process.send_signal(signal.SIGUSR2)
+    while (found := watched())[0]:  # the signal is on its way
+        pass
+    assert watched() == found
+    host.process.send_signal(signal.SIGUSR1)
+    while not watched()[0]:
+        pass
+    assert watched()[1] > found[1]
+    assert host.end()[0] == 0
+
+
 def test_it_listens_on_a_port_of_its_own(tmp_path):
     with closing(socket.socket()) as placeholder:
         placeholder.bind(("127.0.0.1", 0))

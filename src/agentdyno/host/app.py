@@ -47,7 +47,6 @@ class Host:
     border: told whenever something may have been imported. spans: where finished requests that are traced are sent.
     on_trace: told of every finished request and its outcome.
     admission: how many requests may be in flight; beyond it a cheap 429 (None: no limit, which shows the collapse).
-    probing: whether the probes run; only the self-check, which measures what they cost, switches them off.
     heap: takes a heap profile, in a process that is profiled. enter: called in each request's context before the
     framework, in a process that carries its instrumentation.
     """
@@ -65,7 +64,6 @@ class Host:
         border: Border | None = None,
         spans: Sender | None = None,
         on_trace: Callable[[RequestTrace, str], None] | None = None,
-        probing: bool = True,
         heap: Callable[[], bytes] | None = None,
         enter: Callable[[RequestTrace], None] | None = None,
     ) -> None:
@@ -81,11 +79,11 @@ class Host:
         self._framework = framework
         self._admission = admission
         self._in_flight = 0
+        metrics.in_flight.set_function(lambda: self._in_flight)
         self._draining = False
         self._border = border
         self._spans = spans
         self._on_trace = on_trace
-        self._probing = probing
         self._heap = heap
         self._enter = enter
         detail = f"{admission} requests are in flight, which is the admission limit. Try again later."
@@ -107,8 +105,7 @@ class Host:
             if message["type"] == "lifespan.startup":
                 await self.adapter.start(self._llm, list(self._tools.values()), self._system_prompt)
                 self._refresh_border()
-                if self._probing:
-                    self.probes.start()
+                self.probes.start()
                 if self._spans is not None:
                     self._spans.start()
                 await send({"type": "lifespan.startup.complete"})
@@ -124,6 +121,16 @@ class Host:
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
+    def watch(self, on: bool) -> None:
+        """Switch what watches the requests on or off: the probes, and the metrics of their work. On the loop's thread.
+
+        Only the self-check does so: two processes of the same program differ by more than the watching costs.
+        """
+        self.probes.stop()
+        self.metrics.detailed = on
+        if on:
+            self.probes.start()
+
     async def _invoke(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._admission is not None and self._in_flight >= self._admission:
             self.metrics.count("rejected")
@@ -131,7 +138,6 @@ class Host:
             return
         trace = open_trace(_header(scope, b"traceparent"))
         self._in_flight += 1
-        self.metrics.in_flight.inc()
         outcome = "error"
         try:
             try:
@@ -154,7 +160,6 @@ class Host:
             outcome = await Invocation(self.adapter, request, trace, receive, send, self._enter).run()
         finally:
             self._in_flight -= 1
-            self.metrics.in_flight.dec()
             trace.finish()
             self._account(trace, outcome)
 
@@ -166,7 +171,8 @@ class Host:
         self._refresh_border()
         good = sum(call.ok for call in trace.llm_calls)
         self.metrics.llm_ok.inc(good)
-        self.metrics.llm_failed.inc(len(trace.llm_calls) - good)
+        if failed := len(trace.llm_calls) - good:
+            self.metrics.llm_failed.inc(failed)
         if outcome == "bad_request" or trace.end_ns is None:
             self.metrics.count(outcome)
         else:

@@ -34,11 +34,12 @@ _ADMITTED = ("ok", "error", "timeout", "client_gone")
 class HostMetrics:
     """Counters of one host process; children are resolved once, so that a request costs microseconds.
 
-    detailed: also phases, tool calls and tokens, from each request's trace; only the self-check, which measures what
-    they cost, leaves them out.
+    detailed: whether phases, tool calls and tokens are counted too, from each request's trace; only the self-check,
+    which measures what that costs, switches it off.
     """
 
-    def __init__(self, framework: str, *, detailed: bool = True) -> None:
+    def __init__(self, framework: str) -> None:
+        self.detailed = True
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
@@ -72,11 +73,9 @@ class HostMetrics:
         )
         for outcome, buckets in self._durations.items():
             durations_text.add(buckets, framework=framework, outcome=outcome)
-        self.histograms = [durations_text]
-        self._work = _Work(framework) if detailed else None
-        if self._work is not None:
-            self.registry.register(self._work)
-            self.histograms.append(self._work.histogram)
+        self._work = _Work(framework)
+        self.registry.register(self._work)
+        self.histograms = [durations_text, self._work.histogram]
 
     def count(self, outcome: str, duration_ns: int | None = None, trace_id: int | None = None) -> None:
         """One finished request; duration only for admitted ones; trace_id only for those that are traced."""
@@ -90,7 +89,7 @@ class HostMetrics:
 
     def count_work(self, trace: RequestTrace) -> None:
         """What an admitted request's time and work went into."""
-        if self._work is not None:
+        if self.detailed:
             self._work.add(trace)
 
     def render(self, accept: str = "") -> tuple[bytes, str]:

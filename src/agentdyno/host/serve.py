@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import importlib.util
 import os
 import signal
@@ -59,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
         sys.stderr.write(f"The host cannot start: {error}\n")
         return 2
     try:
-        return _serve(host, listener, asyncio_loop=options.offline)
+        return _serve(host, listener, asyncio_loop=options.offline, switchable=options.switchable)
     finally:
         if heap is not None:
             heap.close()
@@ -149,7 +150,7 @@ def _host(
     scenario = SCENARIOS.get(workload.scenario)
     if scenario is None:
         raise ValueError(f"There is no scenario {workload.scenario!r}; there are {', '.join(SCENARIOS)}.")
-    metrics = HostMetrics(variant.name, detailed=not options.no_probes)
+    metrics = HostMetrics(variant.name)
     tools = build_tools(workload, key, parallel=scenario.parallel, on_stray=metrics.stray_calls.inc)
     llm = LlmEndpoint(
         base_url=options.llm,
@@ -167,7 +168,6 @@ def _host(
         metrics=metrics,
         border=llm_border,
         spans=None if options.spans is None else Sender(parse_address(options.spans), Service.HOST),
-        probing=not options.no_probes,
         heap=None if heap is None else heap.snapshot,
         enter=None if native is None else native.enter,
     )
@@ -188,7 +188,7 @@ def _listen(options: argparse.Namespace) -> socket.socket:
     return listener
 
 
-def _serve(host: Host, listener: socket.socket, *, asyncio_loop: bool) -> int:
+def _serve(host: Host, listener: socket.socket, *, asyncio_loop: bool, switchable: bool) -> int:
     import uvicorn
 
     config = uvicorn.Config(
@@ -212,6 +212,13 @@ def _serve(host: Host, listener: socket.socket, *, asyncio_loop: bool) -> int:
                 signal.signal(sig, signal.SIG_DFL)
                 signal.raise_signal(sig)
             super().handle_exit(sig, frame)
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if switchable:
+                loop = asyncio.get_running_loop()
+                loop.add_signal_handler(signal.SIGUSR1, host.watch, True)
+                loop.add_signal_handler(signal.SIGUSR2, host.watch, False)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             await super().shutdown(sockets)
@@ -255,7 +262,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--workload", default="{}", help="JSON of the workload (scenario, seed, timing)")
     parser.add_argument("--admission", type=_admission, default=64, help="requests in flight, or `off` (default 64)")
     parser.add_argument("--spans", metavar="HOST:PORT", help="the recorder; without it nothing is traced")
-    parser.add_argument("--no-probes", action="store_true", help="for the self-check, which measures their cost")
+    parser.add_argument(
+        "--switchable", action="store_true", help="SIGUSR1 switches probes and metrics of work on, SIGUSR2 off"
+    )
     parser.add_argument(
         "--heap-profile", type=Path, metavar="FOLDER", help="sample the heap, with the profiler that is in this folder"
     )

@@ -124,14 +124,15 @@ def start_host(
     children: Children,
     offline: bool = False,
     spans: str | None = None,
-    probes: bool = True,
+    switchable: bool = False,
     heap: HeapOptions | None = None,
     native: NativeOptions | None = None,
 ) -> Host:
     """Start the host of one adapter and wait until it is ready. Raises ChildFailed with the log's last lines.
 
-    spans: the recorder's address, host:port; None: nothing is traced. probes: False only in the self-check. heap:
-    sample the heap. native: the framework's own spans. A timed process has neither, and carries nothing of them.
+    spans: the recorder's address, host:port; None: nothing is traced. switchable: what watches its requests can be
+    switched off, for the self-check. heap: sample the heap. native: the framework's own spans. A timed process has
+    none of these three, and carries nothing of them.
     """
     environment = {**variant.env, KEY_VARIABLE: key.hex()}
     if options.api_key is not None:
@@ -154,7 +155,7 @@ def start_host(
             command += ["--llm", backend_url, "--model", options.model, "--workload", workload]
             command += ["--admission", admission, *(["--offline"] if offline else [])]
             command += ["--spans", spans] if spans is not None else []
-            command += [] if probes else ["--no-probes"]
+            command += ["--switchable"] if switchable else []
             if heap is not None:
                 command += ["--heap-profile", str(heap.site_packages), "--run-id", heap.run_id]
                 environment["TMPDIR"] = str(heap.scratch)

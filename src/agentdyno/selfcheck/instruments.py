@@ -1,17 +1,19 @@
 """Check `instruments`: what the rig's own instruments inside the measured process cost the control.
 
-Four hosts of `bare` live side by side and are loaded in turn: one plain (probes and all metrics on, not traced), one
-just like it (what differs between these two is noise), one traced in full, and one without probes, phase histograms
-and counts of work. What a scrape takes is measured by itself and added to the plain one, a scrape every five seconds.
+Two hosts of `bare` live side by side and are loaded in turn. One is not traced; in two slices of a cycle its probes,
+phase histograms and counts of work are on, in two they are off: on over off is what they cost, the first of each over
+the second of each is noise, found from just as many slices. The other host is traced in full. What a scrape takes is
+measured by itself and added to the slices with all on, a scrape every five seconds.
 """
 
 from __future__ import annotations
 
 import secrets
+import signal
 import time
 import timeit
-from collections.abc import Mapping, Sequence
-from statistics import median
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean, median
 
 from agentdyno.contract.proof import KEY_BYTES
 from agentdyno.contract.trace import LlmCall
@@ -25,19 +27,22 @@ from agentdyno.rig.environments import adapter_environment
 from agentdyno.rig.frameworks import resolve
 from agentdyno.rig.options import BenchOptions, Words, read
 from agentdyno.rig.processes import Children, fetch
-from agentdyno.rig.servers import start_host, start_recorder
+from agentdyno.rig.servers import Host, start_host, start_recorder
 from agentdyno.selfcheck.check import Check, Findings, Setting
 from agentdyno.selfcheck.result import at_most, figure
 from agentdyno.selfcheck.slices import RATE_RPS, Arm, Slices, on_cores
 
-PLAIN, AGAIN, TRACED, UNPROBED = "plain", "plain again", "traced", "without probes"
+ON, ON_AGAIN, OFF, OFF_AGAIN, TRACED = "on", "on again", "off", "off again", "traced"
 ROUNDS = 8
-CYCLES = 6
+CYCLES = 16
+SLICE_REQUESTS = RATE_RPS // 2
 TRACING_RATIO = 1.10
 PROBES_RATIO = 1.02
 SCRAPE_EVERY_S = 5.0
 _SCRAPES = 50
 _SCRAPE = "scrape"
+_SWITCHES = {ON: signal.SIGUSR1, ON_AGAIN: signal.SIGUSR1, OFF: signal.SIGUSR2, OFF_AGAIN: signal.SIGUSR2}
+_Round = Mapping[str, list[float]]  # by arm the CPU in us per request of each cycle
 _SCRAPE_HEADERS = {"Accept": "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"}
 _GRACE_S = 12.0
 
@@ -54,25 +59,25 @@ def measure(setting: Setting) -> Findings:
         rounds.append(_round(setting, options, slices))
     return Findings(
         (
-            figure("traced / not traced", "", _ratios(rounds, TRACED, PLAIN), at_most(TRACING_RATIO)),
+            figure("traced / not traced", "", _ratios(rounds, (TRACED,), (ON,)), at_most(TRACING_RATIO)),
             figure("probes, metrics, scrapes / none", "", _watched(rounds), at_most(PROBES_RATIO)),
-            figure("the same twice (noise)", "", _ratios(rounds, AGAIN, PLAIN)),
-            figure("bare, not traced", "us CPU a request", [median(it[PLAIN]) for it in rounds]),
-            figure("tracing", "us CPU a request", _differences(rounds, TRACED, PLAIN)),
-            figure("probes, metrics", "us CPU a request", _differences(rounds, PLAIN, UNPROBED)),
+            figure("the same twice (noise)", "", _ratios(rounds, (ON, OFF), (ON_AGAIN, OFF_AGAIN))),
+            figure("bare, not traced", "us CPU a request", [median(it[ON]) for it in rounds]),
+            figure("tracing", "us CPU a request", _differences(rounds, (TRACED,), (ON,))),
+            figure("probes, metrics", "us CPU a request", _differences(rounds, (ON, ON_AGAIN), (OFF, OFF_AGAIN))),
             figure("a scrape", "us CPU", [it[_SCRAPE][0] for it in rounds]),
             figure("metrics", "us CPU a request", [_metrics_us() for _ in range(setting.repeats(ROUNDS))]),
         ),
         (
-            f"At {RATE_RPS} requests/s, {setting.count(CYCLES)} slices of one second for each host and round. The "
-            "figure of the metrics is of their calls alone, in a loop. A scrape every "
-            f"{SCRAPE_EVERY_S:g} s is in the ratio of probes and metrics.",
+            f"At {RATE_RPS} requests/s, {setting.count(CYCLES)} cycles of slices of half a second a round. Probes and "
+            "metrics are switched on and off within one process. The figure of the metrics is of their calls "
+            f"alone, in a loop. A scrape every {SCRAPE_EVERY_S:g} s is in the ratio of probes and metrics.",
         ),
     )
 
 
-def _round(setting: Setting, options: BenchOptions, slices: Slices) -> Mapping[str, list[float]]:
-    """The four hosts, fresh, and their slices: by arm the CPU in us per request."""
+def _round(setting: Setting, options: BenchOptions, slices: Slices) -> _Round:
+    """The two hosts, fresh, and their slices: by arm the CPU in us per request; under `scrape` what one takes."""
     adapter, variant = resolve("bare")
     folder = RunFolder.create(setting.folder, "slices")
     key = secrets.token_bytes(KEY_BYTES)
@@ -81,28 +86,26 @@ def _round(setting: Setting, options: BenchOptions, slices: Slices) -> Mapping[s
     try:
         recorder = start_recorder(folder, {}, cores.rest, recorders)
         backend = start_backend(options, cores.rest, folder.log("backend"), servers, spans=recorder.address)
-        arms = []
-        for name, traced, probes in (
-            (PLAIN, False, True),
-            (AGAIN, False, True),
-            (TRACED, True, True),
-            (UNPROBED, False, False),
-        ):
-            host = start_host(
+
+        def host(name: str, spans: str | None) -> Host:
+            return start_host(
                 adapter,
                 variant,
                 options,
                 backend_url=backend.url,
                 key=key,
                 cores=cores.host,
-                log=folder.log(f"host-{name.replace(' ', '-')}"),
+                log=folder.log(f"host-{name}"),
                 children=servers,
-                spans=recorder.address if traced else None,
-                probes=probes,
+                spans=spans,
+                switchable=True,
             )
-            arms.append(Arm(name, host.url, host.child.pid, key, traced))
+
+        plain, traced = host("plain", None), host(TRACED, recorder.address)
+        arms = [Arm(name, plain.url, plain.child.pid, key, switch=switch) for name, switch in _SWITCHES.items()]
+        arms.append(Arm(TRACED, traced.url, traced.child.pid, key, traced=True))
         with on_cores(cores.rest):
-            found = slices.take(arms, setting.count(CYCLES), RATE_RPS)
+            found = slices.take(arms, setting.count(CYCLES), SLICE_REQUESTS)
             return {**found, _SCRAPE: [_scrape_us(arms[0])]}
     finally:
         servers.stop(_GRACE_S)
@@ -117,22 +120,30 @@ def _scrape_us(arm: Arm) -> float:
     return (cpu_ns(arm.pid) - before_ns) / _SCRAPES / 1000
 
 
-def _watched(rounds: Sequence[Mapping[str, list[float]]]) -> list[float]:
-    """In each round the median of plain over unprobed, with a scrape every so often added to the plain."""
-    requests = SCRAPE_EVERY_S * RATE_RPS
+def _watched(rounds: Sequence[_Round]) -> list[float]:
+    """In each round the median of on over off, with a scrape every so often added to what is on."""
     return [
-        median((a + it[_SCRAPE][0] / requests) / b for a, b in zip(it[PLAIN], it[UNPROBED], strict=True))
+        median(
+            (a + it[_SCRAPE][0] / (SCRAPE_EVERY_S * RATE_RPS)) / b
+            for a, b in _pairs(it, (ON, ON_AGAIN), (OFF, OFF_AGAIN))
+        )
         for it in rounds
     ]
 
 
-def _ratios(rounds: Sequence[Mapping[str, list[float]]], above: str, below: str) -> list[float]:
-    """In each round the median of the ratios of slices of the same cycle."""
-    return [median(a / b for a, b in zip(it[above], it[below], strict=True)) for it in rounds]
+def _ratios(rounds: Sequence[_Round], above: Sequence[str], below: Sequence[str]) -> list[float]:
+    """In each round the median of the ratios of one cycle's slices."""
+    return [median(a / b for a, b in _pairs(it, above, below)) for it in rounds]
 
 
-def _differences(rounds: Sequence[Mapping[str, list[float]]], minuend: str, subtrahend: str) -> list[float]:
-    return [median(a - b for a, b in zip(it[minuend], it[subtrahend], strict=True)) for it in rounds]
+def _differences(rounds: Sequence[_Round], minuend: Sequence[str], subtrahend: Sequence[str]) -> list[float]:
+    return [median(a - b for a, b in _pairs(it, minuend, subtrahend)) for it in rounds]
+
+
+def _pairs(round_: _Round, one: Sequence[str], other: Sequence[str]) -> Iterator[tuple[float, float]]:
+    """In each cycle the means of these arms and of those."""
+    for cycle in range(len(round_[ON])):
+        yield fmean(round_[arm][cycle] for arm in one), fmean(round_[arm][cycle] for arm in other)
 
 
 def _metrics_us() -> float:
@@ -147,10 +158,7 @@ def _metrics_us() -> float:
         trace.tools.append(ToolRun(1, "tool", {}, begin_ns, begin_ns + 100_000))
 
     def one_request() -> None:
-        metrics.in_flight.inc()
-        metrics.in_flight.dec()
         metrics.llm_ok.inc(4)
-        metrics.llm_failed.inc(0)
         metrics.count("ok", 5_000_000, 1)
         metrics.count_work(trace)
 

@@ -1,8 +1,8 @@
-"""CPU per request of several hosts that live at the same time, loaded in turn, a slice of a second each.
+"""CPU per request of several hosts that live at the same time, loaded in turn, a slice of half a second each.
 
 Two runs one after the other differ by more than a probe costs: the machine's clock rate and its neighbours change.
-Slices that take turns see the same machine. Every arm is restarted in each round, because two processes of the very
-same program also differ a little.
+Slices that take turns see the same machine. Two processes of the very same program also differ, by several percent:
+what costs less than that is switched on and off within one process, and every process is a new one in each round.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,20 +27,24 @@ from agentdyno.record.cpu_clock import cpu_ns
 from agentdyno.selfcheck.check import CheckFailed
 
 RATE_RPS = 200
-_SETTLE_S = 0.35  # after the last answer: the sender's batch goes out within a quarter of a second
+_SETTLE_S = 0.35  # after the last answer of a traced slice: the sender's batch goes out within a quarter of a second
+_SWITCH_S = 0.02
 _SCENARIO = SCENARIOS["chain"]
 _HEADERS = {"Content-Type": "application/json"}
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One host. traced: its requests ask for spans."""
+    """One host, or one way in which a host is switched. traced: its requests ask for spans. switch: what it is sent
+    before a slice.
+    """
 
     name: str
     url: str
     pid: int
     key: bytes
-    traced: bool
+    traced: bool = False
+    switch: signal.Signals | None = None
 
 
 class Slices:
@@ -69,6 +74,9 @@ class Slices:
 
     async def _slice(self, session: aiohttp.ClientSession, arm: Arm, requests: int) -> float:
         loop = asyncio.get_running_loop()
+        if arm.switch is not None:
+            os.kill(arm.pid, arm.switch)
+            await asyncio.sleep(_SWITCH_S)
         before_ns = cpu_ns(arm.pid)
         start_s = loop.time()
         tasks = []
@@ -77,7 +85,8 @@ class Slices:
             tasks.append(loop.create_task(self._request(session, arm, self._index)))
             self._index += 1
         await asyncio.gather(*tasks)
-        await asyncio.sleep(_SETTLE_S)
+        if arm.traced:  # elsewhere this would only add an idle host's timers to the requests
+            await asyncio.sleep(_SETTLE_S)
         return (cpu_ns(arm.pid) - before_ns) / requests / 1000
 
     async def _request(self, session: aiohttp.ClientSession, arm: Arm, index: int) -> None:

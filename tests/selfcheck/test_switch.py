@@ -1,9 +1,7 @@
-"""The host option that only the self-check uses: without probes nothing is registered, and all else is the same."""
+"""What only the self-check does: a host that watches nothing for a while, and all else is the same."""
 
 import asyncio
 import gc
-
-import pytest
 
 from agentdyno.contract.adapter import LlmEndpoint
 from agentdyno.host.app import Host
@@ -21,24 +19,30 @@ class Idle:
         pass
 
 
-@pytest.mark.parametrize("probing", [True, False])
-def test_probes_run_unless_they_are_switched_off(probing: bool) -> None:
-    async def live() -> tuple[int, int]:
+def test_probes_and_metrics_of_work_are_switched_off_and_on() -> None:
+    async def live() -> list[tuple[int, bool, bool]]:
         llm = LlmEndpoint("http://127.0.0.1:9/v1", "m", "none", 1.0)
-        host = Host(Idle(), llm, [], "", framework="it", admission=1, metrics=HostMetrics("it"), probing=probing)
+        host = Host(Idle(), llm, [], "", framework="it", admission=1, metrics=HostMetrics("it"))
         messages: asyncio.Queue = asyncio.Queue()
         sent: asyncio.Queue = asyncio.Queue()
         registered = len(gc.callbacks)
         serving = asyncio.create_task(host({"type": "lifespan"}, messages.get, sent.put))
         messages.put_nowait({"type": "lifespan.startup"})
         assert (await sent.get())["type"] == "lifespan.startup.complete"
-        gc.collect()
-        found = len(gc.callbacks) - registered, len(host.probes.report().gc)
+        found = []
+        for on in (None, False, True, True):
+            if on is not None:
+                host.watch(on)
+            before = host.probes.report()
+            gc.collect()
+            await asyncio.sleep(0.12)
+            after = host.probes.report()
+            assert (len(after.gc) > len(before.gc)) is (len(after.loop) > len(before.loop))
+            found.append((len(gc.callbacks) - registered, len(after.gc) > len(before.gc), host.metrics.detailed))
         messages.put_nowait({"type": "lifespan.shutdown"})
         await serving
         assert len(gc.callbacks) == registered
         return found
 
-    callbacks, events = asyncio.run(live())
-    assert callbacks == int(probing)
-    assert (events > 0) is probing
+    on, off = (1, True, True), (0, False, False)
+    assert asyncio.run(live()) == [on, off, on, on]
