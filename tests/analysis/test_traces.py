@@ -1,5 +1,7 @@
 """Phases, time split and critical path of whole runs, held to their rules as written for one request alone."""
 
+import tracemalloc
+
 import numpy as np
 import pyarrow as pa
 from hypothesis import given
@@ -157,3 +159,17 @@ def test_a_run_is_walked_in_pieces(monkeypatch):
     monkeypatch.setattr("agentdyno.analysis.critical_path._AT_ONCE", 2)
     assert usual_path(run) == whole
     assert whole.requests == 7
+
+
+def test_one_endless_request_does_not_make_room_for_as_much_in_all_others():
+    short = [OneTrace(n, 100 + n, [event(SpanKind.CHAT, 10 + n, 20 + n)]) for n in range(2000)]
+    endless = OneTrace(0, 100_000, [event(SpanKind.TOOL, 20 * n, 20 * n + 10, "tool") for n in range(1, 3000)])
+    run = traces(*short[:1000], endless, *short[1000:])
+    tracemalloc.start()
+    try:
+        found = usual_path(run)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (found.requests, found.of_requests) == (2000, 2001)
+    assert peak_bytes < 40e6  # room for 6,000 steps in each is 144 MB

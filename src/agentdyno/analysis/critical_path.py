@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +15,7 @@ from agentdyno.contract.summary import CriticalPath, Step
 from agentdyno.record.spans import SpanKind
 
 _AT_ONCE = 50_000  # requests, whose steps are in memory
+_STEPS_AT_ONCE = 2_000_000  # of those requests, each with room for as many as the longest has: 24 MB
 _NONE = -1
 
 
@@ -32,8 +34,7 @@ def usual_path(traces: Traces) -> CriticalPath:
     """
     titles, inner, title = _titled(traces)
     found: dict[tuple[int, ...], _Path] = {}
-    for begin in range(0, len(traces), _AT_ONCE):
-        end = min(begin + _AT_ONCE, len(traces))
+    for begin, end in _parts(np.bincount(inner.request, minlength=len(traces))):
         low, high = np.searchsorted(inner.request, [begin, end])
         part = Inner(
             inner.request[low:high] - begin,
@@ -44,6 +45,24 @@ def usual_path(traces: Traces) -> CriticalPath:
     means = [total_ns / path.requests / NS_PER_MS for total_ns in path.sums_ns]
     steps = tuple(Step(titles[code], mean) for code, mean in zip(usual, means, strict=True))
     return CriticalPath(requests=path.requests, of_requests=len(traces), steps=steps[::-1])
+
+
+def _parts(counts: Integers) -> Iterator[tuple[int, int]]:
+    """From where to where each part of the requests goes. counts: how many spans each has; a part with a long one is
+    smaller, since each of its requests is given as much room.
+    """
+    begin = 0
+    while begin < len(counts):
+        size = min(_AT_ONCE, len(counts) - begin)
+        while size > 1 and size * _room(counts[begin : begin + size]) > _STEPS_AT_ONCE:
+            size //= 2
+        yield begin, begin + size
+        begin += size
+
+
+def _room(counts: Integers) -> int:
+    """The most steps that a request can have, where the longest has the most spans: each, and what is around it."""
+    return 2 * int(counts.max(initial=0)) + 1
 
 
 def _titled(traces: Traces) -> tuple[list[str], Inner, Integers]:
@@ -71,7 +90,7 @@ class _Walk:
         self._at_ns = end_ns.copy()
         self._after = _last_gaps(inner, len(start_ns))
         counts = np.bincount(inner.request, minlength=len(start_ns))
-        width = 2 * int(counts.max(initial=0)) + 1
+        width = _room(counts)
         self._steps = np.zeros(len(start_ns), np.int64)
         self.names = np.full((len(start_ns), width), _NONE, np.int32)
         self.took_ns = np.zeros((len(start_ns), width), np.int64)
@@ -114,13 +133,12 @@ def _last_gaps(inner: Inner, requests: int) -> Integers:
 
 def _count(walk: _Walk, found: dict[tuple[int, ...], _Path]) -> None:
     """Add the paths to those found so far, in the order of the first request that took each."""
-    names, first, which, counts = np.unique(
-        walk.names, axis=0, return_index=True, return_inverse=True, return_counts=True
-    )
-    which = which.reshape(-1)
-    sums_ns = [np.bincount(which, step_ns, len(names)) for step_ns in walk.took_ns.T]
+    # Rows as plain bytes: by `axis=0` each column becomes a field, and each comparison a loop over them.
+    rows = walk.names.view(np.dtype((np.void, walk.names.itemsize * walk.names.shape[1]))).reshape(-1)
+    _, first, which, counts = np.unique(rows, return_index=True, return_inverse=True, return_counts=True)
+    sums_ns = [np.bincount(which, step_ns, len(first)) for step_ns in walk.took_ns.T]
     for at in np.argsort(first).tolist():
-        codes = tuple(code for code in names[at].tolist() if code != _NONE)
+        codes = tuple(code for code in walk.names[first[at]].tolist() if code != _NONE)
         path = found.setdefault(codes, _Path(sums_ns=[0.0] * len(codes)))
         path.requests += int(counts[at])
         path.sums_ns = [so_far + float(more[at]) for so_far, more in zip(path.sums_ns, sums_ns, strict=False)]
