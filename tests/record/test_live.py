@@ -12,7 +12,12 @@ def told(runs: Path, name: str, pid: int) -> LiveRun:
     raw = runs / name / "raw"
     raw.mkdir(parents=True)
     run = LiveRun(
-        run_id=name, framework="bare", scenario="chain", pid=pid, metrics={"rig": "http://127.0.0.1:1/metrics"}
+        run_id=name,
+        framework="bare",
+        scenario="chain",
+        backend="mock",
+        pid=pid,
+        metrics={"rig": "http://127.0.0.1:1/metrics"},
     )
     tell(raw, run)
     return run

@@ -70,6 +70,7 @@ def test_a_prometheus_is_told_of_every_part_and_untold(tmp_path: Path, manifest:
             labels = entry["labels"]
             assert (labels["run"], labels["framework"]) == (manifest.run_id, manifest.framework.name)
             assert labels["scenario"] == manifest.plan.scenario
+            assert labels["backend"] == manifest.backend["kind"]
         assert told["load"]["targets"] == ["127.0.0.1:9646"]
         (run,) = running(tmp_path / "runs")
         assert run.metrics["host"] == "http://127.0.0.1:8000/metrics"

@@ -38,7 +38,7 @@ def bench(tmp_path: Path) -> Iterator[Callable[[], None]]:
     raw.mkdir(parents=True)
     urls = {"load": f"http://127.0.0.1:{server.server_port}/metrics"}
     name = raw.parent.name
-    tell(raw, LiveRun(run_id=name, framework="bare", scenario="chain", pid=os.getpid(), metrics=urls))
+    tell(raw, LiveRun(run_id=name, framework="bare", scenario="chain", backend="mock", pid=os.getpid(), metrics=urls))
 
     def end() -> None:
         (raw / "live.json").unlink(missing_ok=True)

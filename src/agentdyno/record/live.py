@@ -11,11 +11,14 @@ _NAME = "live.json"
 
 
 class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that goes on. pid: the rig's. metrics: by role (rig, load, host, backend) the URL of its metrics."""
+    """A run that goes on. backend: its kind. pid: the rig's. metrics: by role (rig, load, host, backend) the URL of its
+    metrics.
+    """
 
     run_id: str
     framework: str
     scenario: str
+    backend: str
     pid: int
     metrics: dict[str, str]
 

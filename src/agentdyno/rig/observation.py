@@ -89,6 +89,7 @@ class Observation:
             run_id=manifest.run_id,
             framework=manifest.framework.name,
             scenario=manifest.plan.scenario,
+            backend=str(manifest.backend["kind"]),
             pid=os.getpid(),
             metrics=self._urls,
         )
@@ -165,6 +166,7 @@ def targets(run: LiveRun) -> list[dict[str, object]]:
             "run": run.run_id,
             "framework": run.framework,
             "scenario": run.scenario,
+            "backend": run.backend,
             "role": role,
             "__scheme__": parts.scheme,
             _PID_LABEL: str(run.pid),
