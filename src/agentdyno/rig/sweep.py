@@ -18,23 +18,18 @@ from agentdyno.contract.proof import KEY_VARIABLE, Stage
 from agentdyno.contract.run import ExitCode
 from agentdyno.contract.scenario import SCENARIOS
 from agentdyno.contract.sweep import Levels, SweepPlan, SweepResult, Tier, TierFacts
-from agentdyno.record.checksums import write_checksums
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.processes import default_reader
-from agentdyno.record.sampler import Sampler
 from agentdyno.report.sweep_table import print_sweep, tier_line
-from agentdyno.rig import cores
 from agentdyno.rig.building import ensure, say
-from agentdyno.rig.driven_host import DrivenHost, follow_to_its_end
 from agentdyno.rig.environments import ROOT, adapter_environment
 from agentdyno.rig.frameworks import resolve
 from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.options import BenchOptions, OptionError, Words, read, whole
-from agentdyno.rig.preparation import first_manifest
-from agentdyno.rig.processes import ChildFailed, Children, fetch
+from agentdyno.rig.processes import fetch
+from agentdyno.rig.series import Series
 from agentdyno.rig.servers import streams
 from agentdyno.rig.vllm_cpu import refuse_vllm_cpu
-from agentdyno.rig.watched_series import WatchedSeries
 
 LOCUSTFILE = ROOT / "locustfiles" / "tiers.py"
 CLEAN_BOUND_S = 60.0
@@ -42,13 +37,11 @@ _USERS_MAX = 1000
 _TIERS_MAX = 20
 _REQUESTS_MAX = 100_000
 _START_S = 30.0
-_POLL_S = 0.1
 _LOOK_S = 0.5
 # Some clients' pools close what has been idle too long by themselves, after 15 s or so; others only when they are used
 # again. So the host is left alone for long, and then asked once: asked often, it would keep its connections in use.
 _NUDGE_S = 25.0
 _DELETE_S = 5.0
-_GRACE_S = 3.0
 _WIDTH = 130
 
 
@@ -108,37 +101,23 @@ class _SweepRun:
         folder: RunFolder,
         interruption: Interruption,
     ) -> None:
-        self._options = options
+        self._series = Series(options, adapter, variant, folder, interruption)
         self._tiers = tiers
         self._requests = requests
-        self._variant = variant
-        self._folder = folder
-        self._interruption = interruption
-        self._cores = cores.plan()
-        self._driven = DrivenHost(options, adapter, variant, folder, self._cores, interruption)
-        self._generators = Children(interruption.held)
         self._reader = default_reader()
-        self._manifest = first_manifest(options, variant, adapter_environment(adapter.path), self._cores, folder.run_id)
-        self._watched = WatchedSeries(self._manifest, folder.raw, options.observe, self._driven)
 
     def run(self) -> SweepResult:
         """Whatever happens, the children are ended and what was measured is kept."""
-        folder, manifest = self._folder, self._manifest
-        folder.write_json("manifest.json", manifest)
+        series, folder = self._series, self._series.folder
         folder.write_json(PLAN_FILE, self._plan(stream=False))
-        follow_to_its_end(self._follow, manifest, self._interruption, "sweep")
-        self._generators.stop(_GRACE_S)
-        self._driven.stop()
-        manifest.proof_key = self._driven.key.hex()
-        folder.write_json("manifest.json", manifest)
+        series.run("sweep", self._take_tiers)
         result = read_sweep(folder.path)
         folder.write_json(RESULT_FILE, result)
-        folder.drop_raw()
-        write_checksums(folder.path)
+        series.close()
         return result
 
     def _plan(self, *, stream: bool) -> SweepPlan:
-        plan = self._options.plan
+        plan = self._series.options.plan
         return SweepPlan(
             concurrency=self._tiers,
             requests=self._requests,
@@ -149,20 +128,18 @@ class _SweepRun:
             clean_bound_s=CLEAN_BOUND_S,
         )
 
-    def _follow(self) -> None:
-        cores.stay_on(self._cores.rest)
-        self._manifest.cold_start_ms = self._driven.start()
-        plan = self._plan(stream=streams(self._driven.host.url, self._options))
-        self._folder.write_json(PLAN_FILE, plan)
+    def _take_tiers(self) -> None:
+        series, name = self._series, self._series.variant.name
+        plan = self._plan(stream=streams(series.driven.host.url, series.options))
+        series.folder.write_json(PLAN_FILE, plan)
         how = "as server-sent events" if plan.stream else "whole, for the adapter does not stream"
-        say(f"{self._variant.name}: {len(self._tiers)} tiers, answers {how}")
-        with self._watched:
-            for number, users in enumerate(self._tiers, 1):
-                tier = self._tier(number, users, plan)
-                say(f"{self._variant.name}: {number}/{len(self._tiers)}  {tier_line(tier)}")
+        say(f"{name}: {len(self._tiers)} tiers, answers {how}")
+        for number, users in enumerate(self._tiers, 1):
+            tier = self._tier(number, users, plan)
+            say(f"{name}: {number}/{len(self._tiers)}  {tier_line(tier)}")
 
     def _tier(self, number: int, users: int, plan: SweepPlan) -> Tier:
-        folder = RunFolder(self._folder.path / TIERS_FOLDER / f"{number:02}-{users}")
+        folder = RunFolder(self._series.folder.path / TIERS_FOLDER / f"{number:02}-{users}")
         (folder.path / "logs").mkdir(parents=True)
         each = ceil(plan.requests / users)
         before = self._levels()
@@ -185,36 +162,22 @@ class _SweepRun:
         return read_tier(folder.path, stream=plan.stream)
 
     def _load(self, folder: RunFolder, users: int, each: int, seed: int, plan: SweepPlan) -> None:
-        driven = self._driven
+        series, driven = self._series, self._series.driven
         command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--host", driven.host.url]
         command += ["--tier-users", str(users), "--requests-each", str(each), "--seed", str(seed)]
         command += ["--request-timeout", str(plan.timeout_s), "--scenario", plan.scenario]
         command += ["--records", str(folder.path), *(["--stream"] if plan.stream else [])]
-        command += ["--metrics-port", str(self._watched.metrics_port)]
-        sampler = Sampler(folder.path / "resources.jsonl")
-        sampler.watch("host", driven.host.child.pid)
-        sampler.start()
-        try:
-            child = self._generators.start(
+        command += ["--metrics-port", str(series.watched.metrics_port)]
+        with series.sampling(folder.path / "resources.jsonl") as sampler:
+            child = series.generators.start(
                 "generator",
                 command,
                 log=folder.log("generator"),
-                cores=self._cores.rest,
+                cores=series.cores.rest,
                 environment={KEY_VARIABLE: driven.key.hex()},
             )
             sampler.watch("generator", child.pid)
-            deadline = time.monotonic() + _START_S + each * plan.timeout_s
-            with self._watched.load(sampler):
-                while child.exit_code() is None:
-                    self._interruption.check()
-                    driven.refuse_dead()
-                    if time.monotonic() > deadline:
-                        raise ChildFailed("generator", f"The tier of {users} users did not end.{child.log_tail()}")
-                    time.sleep(_POLL_S)
-        finally:
-            sampler.stop()
-        if child.exit_code() != 0:
-            raise ChildFailed("generator", f"The load generator {child.describe_exit()}.{child.log_tail()}")
+            series.wait(child, sampler, _START_S + each * plan.timeout_s)
 
     # cleaning up
 
@@ -223,10 +186,10 @@ class _SweepRun:
         scenario, why = SCENARIOS[plan.scenario], None
         deleted = 0
         for index in range(sessions):
-            self._interruption.check()
+            self._series.interruption.check()
             session = scenario.request(seed, Stage.MEASURE, index, 1).session_id
             try:
-                fetch(f"{self._driven.host.url}/agent/sessions/{session}", _DELETE_S, method="DELETE")
+                fetch(f"{self._series.driven.host.url}/agent/sessions/{session}", _DELETE_S, method="DELETE")
                 deleted += 1
             except HTTPError as error:
                 why = why or f"the host answered {error.code}"
@@ -239,26 +202,26 @@ class _SweepRun:
         nudge: float | None = time.monotonic() + _NUDGE_S
         looks = [self._levels()]
         while more_than(before, looks[-1]) and time.monotonic() < end:
-            self._interruption.check()
-            self._driven.refuse_dead()
+            self._series.interruption.check()
+            self._series.driven.refuse_dead()
             if nudge is not None and time.monotonic() > nudge:
-                self._driven.probe()
+                self._series.driven.probe()
                 nudge = None
             time.sleep(_LOOK_S)
             looks.append(self._levels())
         return looks
 
     def _levels(self) -> Levels:
-        pid = self._driven.host.child.pid
+        pid = self._series.driven.host.child.pid
         pids = (pid, *self._reader.children(pid))
         readings = [reading for each in pids if (reading := self._reader.read(each, detailed=False)) is not None]
         sockets = [_open_sockets(each) for each in pids]
-        counters = self._driven.counters()
+        counters = self._series.driven.counters()
         return Levels(
             monotonic_ns=time.monotonic_ns(),
             host_in_flight=counters.host_in_flight,
             llm_in_flight=counters.llm_in_flight,
-            tasks=self._driven.tasks(),
+            tasks=self._series.driven.tasks(),
             open_sockets=_sum(sockets),
             open_files=_sum([reading.open_files for reading in readings]),
             rss_bytes=_sum([reading.rss_bytes for reading in readings]),

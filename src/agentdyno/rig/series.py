@@ -1,0 +1,113 @@
+"""One load after the other on one host, as `make capacity` and `make sweep` put them: what both have in common."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from agentdyno.contract.adapter import AdapterFolder, Variant
+from agentdyno.record.checksums import write_checksums
+from agentdyno.record.folder import RunFolder
+from agentdyno.record.sampler import Sampler
+from agentdyno.rig import cores
+from agentdyno.rig.driven_host import DrivenHost, follow_to_its_end
+from agentdyno.rig.environments import adapter_environment
+from agentdyno.rig.interruption import Interruption
+from agentdyno.rig.options import BenchOptions
+from agentdyno.rig.preparation import first_manifest
+from agentdyno.rig.processes import Child, ChildFailed, Children
+from agentdyno.rig.watched_series import WatchedSeries
+
+_POLL_S = 0.1
+_GRACE_S = 3.0
+
+
+class Series:
+    """The host, the generators that load it, and the manifest of it all. Use once.
+
+    options, variant, folder, interruption: as they were given. cores: who is kept on which.
+    """
+
+    def __init__(
+        self,
+        options: BenchOptions,
+        adapter: AdapterFolder,
+        variant: Variant,
+        folder: RunFolder,
+        interruption: Interruption,
+    ) -> None:
+        self.options = options
+        self.variant = variant
+        self.folder = folder
+        self.interruption = interruption
+        self.cores = cores.plan()
+        self.driven = DrivenHost(options, adapter, variant, folder, self.cores, interruption)
+        self.generators = Children(interruption.held)
+        self.manifest = first_manifest(options, variant, adapter_environment(adapter.path), self.cores, folder.run_id)
+        self.watched = WatchedSeries(self.manifest, folder.raw, options.observe, self.driven)
+
+    def run(self, what: str, loads: Callable[[], None]) -> None:
+        """Start the host and put the loads on it. Whatever happens, the children are ended and the manifest is kept.
+
+        what: its name in the sentence of an interruption.
+        """
+        manifest = self.manifest
+
+        def follow() -> None:
+            cores.stay_on(self.cores.rest)
+            manifest.calibration["before"] = cores.calibrate(self.cores.host)
+            manifest.cold_start_ms = self.driven.start()
+            with self.watched:
+                loads()
+
+        self.folder.write_json("manifest.json", manifest)
+        follow_to_its_end(follow, manifest, self.interruption, what)
+        self.generators.stop(_GRACE_S)
+        self.driven.stop()
+        manifest.calibration["after"] = cores.calibrate(self.cores.host)
+        manifest.proof_key = self.driven.key.hex()
+        self.folder.write_json("manifest.json", manifest)
+
+    def close(self) -> None:
+        """Leave what is kept, and its checksums."""
+        self.folder.drop_raw()
+        write_checksums(self.folder.path)
+
+    def wait(self, generator: Child, sampler: Sampler, bound_s: float, show: Callable[[], None] | None = None) -> None:
+        """Until this load has ended by itself; show: called again and again meanwhile.
+
+        Raises ChildFailed for a server or a generator that has ended otherwise or not at all, and Interrupted.
+        """
+        deadline = time.monotonic() + bound_s
+        with self.watched.load(sampler):
+            while generator.exit_code() is None:
+                self.interruption.check()
+                self.driven.refuse_dead()
+                if show is not None:
+                    show()
+                if time.monotonic() > deadline:
+                    text = f"The load generator did not end within {bound_s:.0f} s.{generator.log_tail()}"
+                    raise ChildFailed("generator", text)
+                time.sleep(_POLL_S)
+        if generator.exit_code() != 0:
+            raise ChildFailed("generator", f"The load generator {generator.describe_exit()}.{generator.log_tail()}")
+
+    @contextmanager
+    def sampling(self, file: Path) -> Iterator[Sampler]:
+        """Look at host and backend from outside while a load goes on; whoever starts its generators adds them.
+
+        Raises OSError where the looks could not be kept.
+        """
+        sampler = Sampler(file)
+        sampler.watch("host", self.driven.host.child.pid)
+        if self.driven.backend.child is not None:
+            sampler.watch("backend", self.driven.backend.child.pid)
+        sampler.start()
+        try:
+            yield sampler
+        finally:
+            sampler.stop()
+        if sampler.failure is not None:
+            raise sampler.failure
