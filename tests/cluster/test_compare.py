@@ -16,7 +16,7 @@ from agentdyno.rig import compare as local
 from agentdyno.rig.campaign_identity import Entry
 from agentdyno.rig.campaign_plan import variant_of
 from agentdyno.rig.compare import CampaignWords
-from agentdyno.rig.options import OptionError
+from agentdyno.rig.options import OptionError, Words
 from tests.cluster.fake_cluster import FakeCluster
 from tests.cluster.test_bench import PLACE, with_vllm, words
 
@@ -72,3 +72,20 @@ def test_what_is_local_alone_is_refused(cluster: FakeCluster, asked: CampaignWor
         compare(replace(asked, bench=replace(asked.bench, native_spans="1")), PLACE)
     with pytest.raises(OptionError, match="BACKEND is chosen at install"):
         compare(replace(asked, bench=replace(asked.bench, backend="http://llm/v1")), PLACE)
+    with pytest.raises(OptionError, match="OBSERVE is for runs on one machine"):
+        compare(replace(asked, names=[], resume=Path("x"), bench=Words(framework="", observe="1")), PLACE)
+
+
+def test_a_campaign_is_not_begun_there_and_ended_here(
+    cluster: FakeCluster, tmp_path: Path, asked: CampaignWords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "differences", lambda campaign: [])
+    compare(replace(asked, names=["bare"]), PLACE)
+    (folder,) = (tmp_path / "campaigns").iterdir()
+    resumed = CampaignWords(names=[], resume=folder, bench=Words(framework=""))
+    with pytest.raises(OptionError, match="Its runs were measured on a cluster"):
+        local.compare(resumed)
+    for file in folder.glob("runs/*/manifest.json"):
+        file.write_text(json.dumps({**json.loads(file.read_text()), "cluster": None}))
+    with pytest.raises(OptionError, match="Its runs were measured on one machine"):
+        compare(resumed, PLACE)

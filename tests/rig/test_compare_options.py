@@ -7,17 +7,19 @@ import pytest
 
 from agentdyno.analysis.comparison import compare_campaign
 from agentdyno.cli import run
-from agentdyno.contract.campaign import Campaign, Entry, LoadName
+from agentdyno.contract.campaign import Campaign, Entry, LoadName, PlannedRun
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import ExitCode, LoadPlan
 from agentdyno.contract.scenario import Workload
 from agentdyno.contract.summary import Framework, Summary
 from agentdyno.record.campaign_folder import CampaignFolder
+from agentdyno.record.manifest import Machine, machine_facts
 from agentdyno.rig import campaign_identity
-from agentdyno.rig.campaign_identity import differences, rig_sha256, sources_sha256
+from agentdyno.rig.campaign_identity import differences, places_apart, rig_sha256, sources_sha256
 from agentdyno.rig.compare import CampaignWords, can_be_believed, compare
 from agentdyno.rig.options import BenchOptions, Words
 from tests.analysis.campaigns import CONTROL_AND_NULL, write_campaign
+from tests.golden.run import manifest as golden_manifest
 
 PLAN = LoadPlan(
     rate=200, warmup_s=1, duration_s=8, cooldown_s=1, timeout_s=10, max_in_flight=100, seed=1, scenario="chain"
@@ -152,6 +154,31 @@ def test_what_differs_is_said(monkeypatch: pytest.MonkeyPatch, field: str, value
     found = differences(then)
     assert len(found) == 1
     assert said in found[0]
+
+
+def test_a_campaign_goes_on_where_it_was_begun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    then = campaign(monkeypatch)
+    folder = CampaignFolder(tmp_path)
+    assert places_apart(folder, then, on_cluster=False) == []
+    then.runs = [PlannedRun(number=1, round=1, load=LoadName.STEADY, label="bare", run_id="r")]
+    folder.run("r").mkdir(parents=True)
+
+    def kept(machine: Machine, cluster: dict[str, object] | None = None) -> None:
+        manifest = msgspec.structs.replace(golden_manifest(), machine=machine, cluster=cluster)
+        (folder.run("r") / "manifest.json").write_bytes(msgspec.json.encode(manifest))
+
+    here = machine_facts()
+    kept(msgspec.structs.replace(here, kernel="another", memory_bytes=1))
+    assert places_apart(folder, then, on_cluster=False) == []
+    assert places_apart(folder, then, on_cluster=True) == ["Its runs were measured on one machine."]
+    kept(msgspec.structs.replace(here, cpu_model="Abacus", cores_usable=64))
+    assert places_apart(folder, then, on_cluster=False) == [
+        f"Its runs were measured with the processor Abacus; here it is {here.cpu_model}.",
+        f"Its runs were measured with the cores 64; here it is {here.cores_usable}.",
+    ]
+    kept(here, {"run": "r"})
+    assert places_apart(folder, then, on_cluster=True) == []
+    assert places_apart(folder, then, on_cluster=False) == ["Its runs were measured on a cluster."]
 
 
 def test_a_changed_adapter_is_another_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

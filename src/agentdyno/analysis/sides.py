@@ -159,9 +159,8 @@ def differing_conditions(one: Manifest, other: Manifest) -> Iterator[str]:
 
 
 def machine_of(manifest: Manifest) -> dict[str, Any]:
-    """What the speed depends on. Memory and kernel are left out: they differ between two of the same machines."""
-    machine = manifest.machine
-    return {"processor": machine.cpu_model, "architecture": machine.architecture, "cores": machine.cores_usable}
+    """See Machine.speed_facts."""
+    return manifest.machine.speed_facts()
 
 
 def rig_of(manifest: Manifest) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from agentdyno.cluster.bench import asked_of, prepare
 from agentdyno.cluster.kube import Kube
 from agentdyno.cluster.release import Place, Release
-from agentdyno.cluster.settings import read_words
+from agentdyno.cluster.settings import read_words, refuse
 from agentdyno.contract.adapter import AdapterFolder, Variant
 from agentdyno.contract.run import ExitCode
 from agentdyno.contract.summary import Summary
@@ -27,6 +27,7 @@ def compare(words: CampaignWords, place: Place) -> ExitCode:
     if words.curves != "off":
         raise OptionError("CURVES is for runs on one machine; with TARGET=k8s leave it out.")
     kube, release = Kube.connect(place.namespace, place.context), Release(place)
+    refuse(words.bench, release.values())  # also with RESUME, which reads no other option of a run
 
     def understand(bench: Words) -> BenchOptions:
         return read_words(bench, release.values())

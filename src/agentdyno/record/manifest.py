@@ -41,6 +41,10 @@ class Machine(msgspec.Struct, frozen=True):
     memory_bytes: int
     python: str
 
+    def speed_facts(self) -> dict[str, Any]:
+        """What the speed depends on. Memory and kernel are left out: they differ between two of the same machines."""
+        return {"processor": self.cpu_model, "architecture": self.architecture, "cores": self.cores_usable}
+
 
 class Manifest(msgspec.Struct, kw_only=True):
     """One run. t0_monotonic_ns: the schedule's origin on this machine's monotonic clock, so that records that

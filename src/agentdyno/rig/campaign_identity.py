@@ -6,9 +6,12 @@ from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from agentdyno.contract.campaign import Campaign, Entry
+from agentdyno.analysis.run_data import read_json
+from agentdyno.contract.campaign import Campaign, Entry, PlannedRun, Probe
 from agentdyno.contract.run import SCHEMA_VERSION
 from agentdyno.contract.summary import Framework
+from agentdyno.record.campaign_folder import CampaignFolder
+from agentdyno.record.manifest import Manifest, machine_facts
 from agentdyno.rig.building import ensure
 from agentdyno.rig.campaign_plan import variant_of
 from agentdyno.rig.environments import ROOT, adapter_environment, facts, normalised, rig_environment
@@ -75,6 +78,28 @@ def differences(campaign: Campaign) -> list[str]:
         begun = campaign.commit or "an unknown commit"
         found.append(f"The program or an adapter has changed since; the campaign was begun at {begun}.")
     return found
+
+
+def places_apart(folder: CampaignFolder, campaign: Campaign, *, on_cluster: bool) -> list[str]:
+    """In what the place of the runs that are kept differs from that of those to come; empty before the first one.
+
+    Raises DataError when a run that is kept cannot be read.
+    """
+    tried: list[Probe | PlannedRun] = [*campaign.probes, *campaign.runs]
+    kept = [each.run_id for each in tried if each.run_id is not None]
+    if not kept:
+        return []
+    then = read_json(folder.run(kept[0]) / "manifest.json", Manifest)
+    if (then.cluster is not None) is not on_cluster:
+        return ["Its runs were measured on one machine." if on_cluster else "Its runs were measured on a cluster."]
+    if on_cluster:
+        return []  # which nodes its pods are on is the cluster's own affair, and in each run's manifest
+    now = machine_facts().speed_facts()
+    return [
+        f"Its runs were measured with the {name} {value}; here it is {now[name]}."
+        for name, value in then.machine.speed_facts().items()
+        if now[name] != value
+    ]
 
 
 def _said(framework: Framework) -> str:

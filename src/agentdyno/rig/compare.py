@@ -23,7 +23,7 @@ from agentdyno.report.campaign_report import REPORT_FILE, write_report
 from agentdyno.report.comparison_terminal import print_comparison
 from agentdyno.rig.building import say
 from agentdyno.rig.campaign import CampaignRunner, Measure, here
-from agentdyno.rig.campaign_identity import differences, entry, rig_sha256, sources_sha256
+from agentdyno.rig.campaign_identity import differences, entry, places_apart, rig_sha256, sources_sha256
 from agentdyno.rig.campaign_plan import (
     DEFAULT_DURATION_S,
     DEFAULT_ROUNDS,
@@ -74,7 +74,9 @@ def compare(
     run's options there.
     Raises OptionError, AdapterError, SetupError or FolderError for what the user can mend.
     """
-    folder, campaign = _begun(words, understand) if words.resume is None else _resumed(words, words.resume)
+    folder, campaign = (
+        _begun(words, understand) if words.resume is None else _resumed(words, words.resume, bool(target))
+    )
     status = CampaignRunner(folder, campaign, measure, observed_folder(words.bench.observe)).run()
     if status is CampaignStatus.INTERRUPTED:
         say(f"What was measured is kept. Go on with: make compare {target}RESUME={folder.path}")
@@ -160,7 +162,7 @@ def _begun(words: CampaignWords, understand: Callable[[Words], BenchOptions]) ->
     return folder, campaign
 
 
-def _resumed(words: CampaignWords, path: Path) -> tuple[CampaignFolder, Campaign]:
+def _resumed(words: CampaignWords, path: Path, on_cluster: bool) -> tuple[CampaignFolder, Campaign]:
     """A campaign that was begun, when this checkout would measure the rest of it in the same way."""
     free = ("framework", "observe")
     given = [each.name for each in fields(words.bench) if each.name not in free and getattr(words.bench, each.name)]
@@ -168,7 +170,7 @@ def _resumed(words: CampaignWords, path: Path) -> tuple[CampaignFolder, Campaign
         raise OptionError("RESUME goes on with a campaign as it was begun; leave the other options out.")
     folder = CampaignFolder(path)
     campaign = folder.read()
-    found = differences(campaign)
+    found = [*differences(campaign), *places_apart(folder, campaign, on_cluster=on_cluster)]
     if found:
         raise OptionError(f"{path} cannot be resumed here, because runs of two kinds would be mixed. {' '.join(found)}")
     left = sum(run.run_id is None for run in campaign.runs)
