@@ -128,21 +128,19 @@ class Node:
     # one pod
 
     def _start(self, pod: Started, variables: dict[str, str]) -> None:
-        assert "initContainers" not in pod.spec, f"{pod.name}: this node starts all containers at once"
         self.started[pod.name] = pod
         shared = "net,ipc,uts" + (",pid" if pod.spec.get("shareProcessNamespace") else "")
         names = [word for service, ip in self._hosts.items() for word in ("--add-host", f"{service}:{ip}")]
         where = ["--network", self._engine.network, "--ip", pod.ip, "--cgroup-parent", f"/{self._engine.cgroup}"]
         self._engine("pod", "create", "--name", pod.name, "--share", shared, *where, *names)
-        volumes = {volume["name"]: self._volume(pod, volume) for volume in pod.spec.get("volumes", [])}
+        for volume in pod.spec.get("volumes", []):
+            self._volume(pod, volume)
+        for container in pod.spec.get("initContainers", []):  # one after the other, each to its end
+            self._engine("run", "--rm", *self._words(pod, container, variables))
         for container in pod.spec["containers"]:
-            mounts = [
-                f"{volumes[mount['name']]}:{mount['mountPath']}{':ro' if mount.get('readOnly') else ''}"
-                for mount in container.get("volumeMounts", [])
-            ]
-            self._engine(*self._words(pod, container, mounts, variables))
+            self._engine("run", "--detach", *self._words(pod, container, variables))
 
-    def _words(self, pod: Started, container: Object, mounts: list[str], more: dict[str, str]) -> list[str]:
+    def _words(self, pod: Started, container: Object, more: dict[str, str]) -> list[str]:
         security, about = container["securityContext"], pod.spec["securityContext"]
         limits = container["resources"]["limits"]
         assert limits == container["resources"]["requests"]
@@ -151,14 +149,14 @@ class Node:
         memory = str(int(quantity(limits["memory"])))
         variables = {v["name"]: self._value(v) for v in container.get("env", [])} | more
         return [
-            *("run", "--detach", "--pull", "never", "--pod", pod.name, "--name", pod.container(container["name"])),
+            *("--pull", "never", "--pod", pod.name, "--name", pod.container(container["name"])),
             *("--user", f"{about['runAsUser']}:{about['runAsGroup']}", "--read-only", "--read-only-tmpfs=false"),
             *("--cap-drop", *security["capabilities"]["drop"], "--security-opt", "no-new-privileges"),
             # No swap, as on a node of Kubernetes.
             *("--cpus", f"{quantity(limits['cpu']):g}", "--memory", memory, "--memory-swap", memory),
             *("--no-healthcheck", "--restart", "no"),
             *(word for name, value in variables.items() for word in ("--env", f"{name}={value}")),
-            *(word for mount in mounts for word in ("--volume", mount)),
+            *(word for mount in container.get("volumeMounts", []) for word in ("--volume", self._mount(pod, mount))),
             *(("--entrypoint", json.dumps(container["command"])) if "command" in container else ()),
             *(container["image"], *container.get("args", [])),
         ]
@@ -170,7 +168,12 @@ class Node:
         data = of_kind(self._objects, "Secret")[reference["name"]]["data"]
         return base64.b64decode(data[reference["key"]]).decode()
 
-    def _volume(self, pod: Started, volume: Object) -> Path:
+    def _mount(self, pod: Started, mount: Object) -> str:
+        folder = self._folder / pod.name / mount["name"]
+        assert folder.is_dir(), f"{pod.name} has no volume {mount['name']}"
+        return f"{folder}:{mount['mountPath']}{':ro' if mount.get('readOnly') else ''}"
+
+    def _volume(self, pod: Started, volume: Object) -> None:
         folder = self._folder / pod.name / volume["name"]
         folder.mkdir(parents=True)
         if "configMap" not in volume:
@@ -178,7 +181,6 @@ class Node:
             os.chown(folder, 0, pod.spec["securityContext"]["fsGroup"])
             folder.chmod(0o2775)
         self._fill(pod, volume)
-        return folder
 
     def _fill(self, pod: Started, volume: Object) -> None:
         """A ConfigMap's files; those of a pod that runs are renewed, too."""

@@ -23,9 +23,11 @@ import yaml
 
 from agentdyno import __version__
 from agentdyno.cluster.bench import bench
+from agentdyno.cluster.profile import profile
 from agentdyno.cluster.release import Place
 from agentdyno.contract.run import ExitCode, Reason
-from agentdyno.rig.environments import ROOT, adapter_environment, lock_sha256, rig_environment
+from agentdyno.record.heap_folder import read_index, read_profile
+from agentdyno.rig.environments import ROOT, adapter_environment, lock_sha256, profiler_environment, rig_environment
 from agentdyno.rig.options import Words
 from tests.cluster.test_bench import manifest_of, only, reasons, summary_of
 from tests.k8s.conftest import KEY
@@ -41,6 +43,7 @@ FRAMEWORK = "lightagent"
 IMAGES = {
     "rig": (f"agentdyno/rig:{__version__}", rig_environment()),
     "mock": (f"agentdyno/mock:{__version__}", adapter_environment(ROOT / "adapters" / "bare")),
+    "profiler": (f"agentdyno/profiler:{__version__}", profiler_environment()),
     "host": (f"agentdyno/host-{FRAMEWORK}:{__version__}", adapter_environment(ROOT / "adapters" / FRAMEWORK)),
 }
 PROMETHEUS = "localhost/agentdyno-test/prometheus:1"
@@ -62,7 +65,7 @@ def engine() -> Iterator[Engine]:
     with Engine(folder) as made:
         made.make_base()
         with ThreadPoolExecutor() as pool:
-            list(pool.map(made.build, ("rig", "mock", f"host {FRAMEWORK}")))
+            list(pool.map(made.build, ("rig", "mock", "profiler", f"host {FRAMEWORK}")))
         yield made
 
 
@@ -134,11 +137,12 @@ def test_an_image_says_where_nothing_came_from(engine: Engine, image: str, tmp_p
     assert inside(engine, image, code).strip() == "[]"
 
 
-def test_the_rig_can_be_started_by_its_own_check(engine: Engine) -> None:
-    (found,) = engine.json("image", "inspect", IMAGES["rig"][0])
+@pytest.mark.parametrize("image", ["rig", "profiler"])
+def test_what_serves_nothing_can_be_started_by_its_own_check(engine: Engine, image: str) -> None:
+    (found,) = engine.json("image", "inspect", IMAGES[image][0])
     kind, python, option, code = found["Healthcheck"]["Test"]
     assert (kind, python, option) == ("CMD", "python", "-c")
-    assert inside(engine, "rig", code) == ""
+    assert inside(engine, image, code) == ""
 
 
 def test_a_server_is_healthy_by_its_own_check(engine: Engine) -> None:
@@ -236,6 +240,21 @@ def ask(engine: Engine, cluster: ContainerCluster, query: str) -> list[Any]:
     said = engine.ask(f"http://{pod.ip}:9090/api/v1/query?{urlencode({'query': query})}")
     assert said is not None
     return json.loads(said)["data"]["result"]
+
+
+def test_a_profiled_run_in_containers_has_the_heap_of_its_host(cluster: ContainerCluster, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    profile(words(runs, rate="10", workers="1"), PLACE, "5s", "off")
+    assert reasons(runs) <= {"generator_late", "generator_cpu"}
+    folder, manifest = only(runs), manifest_of(runs)
+    index = read_index(folder)
+    assert index is not None
+    assert index.gaps == []
+    assert len(index.snapshots) >= 3
+    assert all(read_profile(folder, one).total(("inuse_space", "bytes")) > 1e6 for one in index.snapshots)
+    assert manifest.heap_profile is not None
+    assert manifest.heap_profile["environment"]["lock_sha256"] == lock_sha256(IMAGES["profiler"][1])
+    assert summary_of(runs).verdict.comparable is False
 
 
 # limits
