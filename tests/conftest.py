@@ -16,6 +16,8 @@ from xdist.scheduler import LoadScopeScheduling
 os.environ["LOCUST_SKIP_MONKEY_PATCH"] = "1"
 import locust  # noqa: F401
 
+from tests.locales import comma_locale  # noqa: F401
+
 del os.environ["LOCUST_SKIP_MONKEY_PATCH"]
 
 

@@ -17,6 +17,7 @@ from agentdyno.contract.run import Outcome, WorkerEnd
 from agentdyno.contract.summary import Framework, Summary
 from agentdyno.record.manifest import Status
 from tests.golden.run import COUNTS, END, START, T0, GoldenRun
+from tests.locales import WITH_COMMAS
 
 
 def strict(text: str) -> Any:
@@ -170,34 +171,17 @@ def test_a_framework_named_in_markup(tmp_path: Path) -> None:
 
 
 _SUMMARISE = """
-import locale, sys
+import sys
 from pathlib import Path
 from agentdyno.analysis.run_data import read_run
 from agentdyno.analysis.summary import summarise
 from agentdyno.record.folder import RunFolder
-if len(sys.argv) > 2:
-    locale.setlocale(locale.LC_ALL, "")
-    assert f"{1234.5:n}".count(","), "the locale of this test has a decimal comma"
 RunFolder(Path(sys.argv[1])).write_json("summary.json", summarise(read_run(Path(sys.argv[1]))))
 """
 
 
-@pytest.fixture(scope="module")
-def comma_locale(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of locales that holds de_DE.UTF-8, compiled from the system's sources."""
-    folder = tmp_path_factory.mktemp("locales")
-    command = ["localedef", "--no-archive", "-i", "de_DE", "-f", "UTF-8", str(folder / "de_DE.UTF-8")]
-    try:
-        subprocess.run(command, capture_output=True, check=False, timeout=60)
-    except FileNotFoundError:
-        pytest.skip("this system has no localedef to make a locale with")
-    if not (folder / "de_DE.UTF-8" / "LC_NUMERIC").exists():
-        pytest.skip("this system has no source of the locale de_DE")
-    return folder
-
-
-def in_subprocess(folder: Path, *arguments: str, **environment: str) -> bytes:
-    command = [sys.executable, "-c", _SUMMARISE, str(folder), *arguments]
+def in_subprocess(folder: Path, before: str = "", **environment: str) -> bytes:
+    command = [sys.executable, "-c", before + _SUMMARISE, str(folder)]
     subprocess.run(command, env={**os.environ, **environment}, check=True, timeout=120)
     return (folder / "summary.json").read_bytes()
 
@@ -207,10 +191,10 @@ def test_a_time_zone_changes_nothing(tmp_path: Path) -> None:
     assert in_subprocess(folder, TZ="UTC") == in_subprocess(folder, TZ="Asia/Shanghai")
 
 
-def test_a_locale_with_a_decimal_comma_changes_nothing(tmp_path: Path, comma_locale: Path) -> None:
+def test_a_locale_with_a_decimal_comma_changes_nothing(tmp_path: Path, comma_locale: dict[str, str]) -> None:
     folder = GoldenRun().write(tmp_path).path
     plain = in_subprocess(folder, LC_ALL="C")
-    assert plain == in_subprocess(folder, "comma", LC_ALL="de_DE.UTF-8", LOCPATH=str(comma_locale))
+    assert plain == in_subprocess(folder, WITH_COMMAS, **comma_locale)
 
 
 @pytest.mark.parametrize("name", ["requests.parquet", "resources.parquet", "gc.parquet", "loop.parquet"])

@@ -11,6 +11,7 @@ import pytest
 from agentdyno.cli import run as command
 from tests.analysis.test_history import run
 from tests.browser import Browser
+from tests.locales import WITH_COMMAS
 
 
 @pytest.fixture(scope="module")
@@ -48,13 +49,13 @@ def test_the_page_stands_on_its_own_and_draws_both(folder: Path, tmp_path: Path,
     assert seen.evaluate("document.querySelectorAll('#history-0 .dot, #history-1 .dot').length") == 13
 
 
-def test_a_locale_and_a_time_zone_change_nothing(folder: Path, tmp_path: Path) -> None:
+def test_a_locale_and_a_time_zone_change_nothing(folder: Path, tmp_path: Path, comma_locale: dict[str, str]) -> None:
     pages = []
-    for zone in ("UTC", "Asia/Shanghai"):
+    for before, more in (("", {"TZ": "UTC"}), (WITH_COMMAS, {"TZ": "Asia/Shanghai", **comma_locale})):
         page = tmp_path / f"{len(pages)}.html"
-        code = "from agentdyno.cli import main; main()"
+        code = before + "from agentdyno.cli import main; main()"
         arguments = [sys.executable, "-c", code, "history", str(folder), "--out", str(page)]
-        subprocess.run(arguments, env={**os.environ, "TZ": zone}, check=True, capture_output=True)
+        subprocess.run(arguments, env={**os.environ, **more}, check=True, capture_output=True)
         pages.append(page.read_bytes())
     assert pages[0] == pages[1]
 
