@@ -15,6 +15,8 @@ import pytest
 
 from agentdyno.record.cgroup import Cgroup, grown_through, read_cgroup, read_container_cgroup
 
+HELD_BYTES = 8 << 20
+
 
 def write(folder: Path, **files: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
@@ -212,8 +214,10 @@ def test_a_process_whose_file_system_cannot_be_seen_is_a_gap(tmp_path: Path) -> 
 
 @pytest.fixture
 def busy() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that uses all the CPU it gets once a line comes to it."""
-    code = "import sys; sys.stdin.readline()\nwhile True: pass"
+    """A process that once a line comes to it takes HELD_BYTES, then all the CPU it gets. What it had before it came
+    into a group is not counted in that.
+    """
+    code = f"import sys; sys.stdin.readline(); held = b'x' * {HELD_BYTES}\nwhile True: pass"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as process:
         yield process
         process.kill()
@@ -263,7 +267,7 @@ def test_a_real_group_throttles(group: Path, busy: subprocess.Popen[bytes]) -> N
     assert found.cpu_limit_cores == 0.2
     assert found.memory_limit_bytes == pytest.approx(500_000_000, abs=4096)
     assert found.memory_bytes is not None
-    assert found.memory_bytes > 0
+    assert found.memory_bytes > HELD_BYTES
     assert found.throttled_periods is not None
     assert found.throttled_periods > 0
     assert found.throttled_s is not None
@@ -311,7 +315,8 @@ def test_a_real_group_of_version_1_throttles(group_v1: list[Path], busy: subproc
     assert (found.cpu_limit_cores, found.memory_limit_bytes, found.oom_kills) == (0.2, 500 << 20, 0)
     assert found.throttled_periods
     assert found.throttled_s
-    assert found.memory_bytes
+    assert found.memory_bytes is not None
+    assert found.memory_bytes > HELD_BYTES
 
 
 def test_a_real_group_of_version_1_counts_what_was_killed(group_v1: list[Path], busy: subprocess.Popen[bytes]) -> None:
