@@ -18,8 +18,9 @@ from agentdyno.contract.capacity import (
     StepResult,
     Trend,
     load_steps,
+    search_outcome,
 )
-from agentdyno.contract.comparison import LoadStep
+from agentdyno.contract.comparison import LoadStep, SearchOutcome
 from agentdyno.contract.objective import parse_objective
 from agentdyno.contract.run import Outcome, Reason
 from agentdyno.contract.scenario import Workload
@@ -211,7 +212,7 @@ def test_the_curve_of_a_campaign_has_one_point_a_rate() -> None:
             arrivals=100,
             outcomes={"ok": 100},
             goodput_rps=rate - number,
-            latency_ms=Latency(100, p50=1.0, p99=p99),
+            latency_ms=Latency(100, p50=1.0, p95=p99, p99=p99),
             in_flight_max=1,
             cpu_ms_per_request=None,
             clauses=(),
@@ -240,9 +241,12 @@ def test_the_curve_of_a_campaign_has_one_point_a_rate() -> None:
         confirmation=None,
         overload_step=None,
     )
+    assert search_outcome(result) == SearchOutcome(
+        objective=("p99<2s", "errors<1%"), capacity_rps=10.0, at_least_rps=None, reason=""
+    )
     assert load_steps(result) == (
-        LoadStep(rate=10.0, goodput_rps=6.0, p50_ms=1.0, p99_ms=7.0, met=True),
-        LoadStep(rate=20.0, goodput_rps=19.0, p50_ms=1.0, p99_ms=None, met=False),
+        LoadStep(rate=10.0, goodput_rps=6.0, p50_ms=1.0, p95_ms=7.0, p99_ms=7.0, met=True),
+        LoadStep(rate=20.0, goodput_rps=19.0, p50_ms=1.0, p95_ms=None, p99_ms=None, met=False),
     )
 
 

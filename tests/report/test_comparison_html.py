@@ -138,7 +138,8 @@ def test_tables_sort_by_figure_with_what_is_missing_at_the_end(browser: Browser,
 def test_plots_are_drawn(browser: Browser, tmp_path: Path) -> None:
     seen = browser.open(written(tmp_path, comparison()))
     size = "(each => { const box = each.getBBox(); return box.width * box.height; })"
-    for name, lines in (("latency-steady", 6), ("latency-standard", 6), ("memory-steady", 6), ("steps-p99", 1)):
+    plots = {"latency-steady": 6, "latency-standard": 6, "memory-steady": 6}
+    for name, lines in (plots | {"steps-p50": 2, "steps-p95": 2, "steps-p99": 1, "steps-goodput": 2}).items():
         areas = seen.evaluate(f"[...document.querySelectorAll('#{name} path.line:not(.key *)')].map({size})")
         assert len(areas) == lines, name
         assert min(areas) > 1_000, name
@@ -149,6 +150,18 @@ def test_plots_are_drawn(browser: Browser, tmp_path: Path) -> None:
     assert max(widths) > 50
     assert seen.evaluate("document.querySelectorAll('#ratios circle.sure').length") > 10
     assert seen.evaluate("document.querySelectorAll('#null circle.unsure').length") == 4
+
+
+def test_a_capacity_is_said_with_how_it_was_found_and_none_where_it_was_not() -> None:
+    found = comparison()
+    section = comparison_page(found).partition('<section id="rates">')[2].partition("</section>")[0]
+    text = " ".join(visible(section).split())
+    assert "the highest rate at which p95&lt;2s and errors&lt;1% held" in text
+    third, fourth = (each.label for each in found.entries[2:4])
+    assert f"{third} 8 8/s met the objective, and again in 2 of 2 repeats." in text
+    assert f"{fourth} \u2013 It was not confirmed." in text
+    assert "bare \u2013 Not searched." in text
+    assert f"Not drawn, as no step had enough answers for it: {fourth}." in text
 
 
 def test_lines_and_phases_can_be_told_apart_without_colour(browser: Browser, tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from agentdyno.analysis.capacity import read_result
 from agentdyno.analysis.heap import HeapTop, Site
 from agentdyno.analysis.run_data import read_json
 from agentdyno.contract.campaign import NULL_MARK, Campaign, Entry
-from agentdyno.contract.capacity import load_steps
-from agentdyno.contract.comparison import EntryFacts, HeapRow, LoadStep
+from agentdyno.contract.capacity import load_steps, search_outcome
+from agentdyno.contract.comparison import EntryFacts, HeapRow
 from agentdyno.record.campaign_folder import CampaignFolder
 from agentdyno.record.heap_folder import HEAP_FOLDER
 
@@ -20,6 +20,8 @@ HEAP_TABLE = "top10.json"
 def entry_facts(folder: CampaignFolder, campaign: Campaign, entry: Entry, sentence: str) -> EntryFacts:
     """Raises DataError when a heap table or a capacity search is there and cannot be read."""
     top = _heap_top(folder, campaign.heap_runs.get(entry.label))
+    searched = campaign.searches.get(entry.label)
+    found = None if searched is None else read_result(folder.run(searched))
     return EntryFacts(
         label=entry.label,
         framework=entry.framework,
@@ -29,7 +31,8 @@ def entry_facts(folder: CampaignFolder, campaign: Campaign, entry: Entry, senten
         control=entry.label == campaign.entries[0].label,
         null=NULL_MARK in entry.label,
         capacity_rps=_capacity_rps(folder, campaign, entry),
-        steps=capacity_steps(folder, campaign.searches.get(entry.label)),
+        search=None if found is None else search_outcome(found),
+        steps=() if found is None else load_steps(found),
         heap_bytes=None if top is None else _rows(top.by_inuse_bytes, lambda site: site.inuse_bytes),
         heap_objects=None if top is None else _rows(top.by_alloc_objects, lambda site: site.alloc_objects),
         heap_growth=None if top is None else _rows(top.by_growth_bytes, lambda site: site.growth_bytes),
@@ -44,11 +47,6 @@ def _capacity_rps(folder: CampaignFolder, campaign: Campaign, entry: Entry) -> f
             summary = recomputed(folder, probe.run_id)
             held.append(probe.capacity_rps if summary is None else summary.goodput_rps)
     return max((rps for rps in held if rps), default=None)
-
-
-def capacity_steps(folder: CampaignFolder, search: str | None) -> tuple[LoadStep, ...]:
-    """The curve of an entry's capacity search, from the raw files of its steps; empty where there was none."""
-    return () if search is None else load_steps(read_result(folder.run(search)))
 
 
 def _heap_top(folder: CampaignFolder, run_id: str | None) -> HeapTop | None:

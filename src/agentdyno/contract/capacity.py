@@ -11,7 +11,7 @@ from statistics import median
 
 import msgspec
 
-from agentdyno.contract.comparison import LoadStep
+from agentdyno.contract.comparison import LoadStep, SearchOutcome
 from agentdyno.contract.objective import Clause
 from agentdyno.contract.run import SCHEMA_VERSION, Finding
 from agentdyno.contract.summary import Framework, Latency
@@ -205,6 +205,16 @@ class CapacityResult(msgspec.Struct, frozen=True, kw_only=True):
     files: dict[str, str] = {}
 
 
+def search_outcome(result: CapacityResult) -> SearchOutcome:
+    """What the search came to."""
+    return SearchOutcome(
+        objective=tuple(str(clause) for clause in result.objective),
+        capacity_rps=result.capacity_rps,
+        at_least_rps=result.at_least_rps,
+        reason=result.reason,
+    )
+
+
 def load_steps(result: CapacityResult) -> tuple[LoadStep, ...]:
     """The curve, one point a rate: the medians of its valid steps; met where most of them met the objective."""
     valid = [step for step in result.steps if step.answer is not Answer.INVALID]
@@ -220,6 +230,7 @@ def _point(rate: float, steps: list[StepResult]) -> LoadStep:
         rate=rate,
         goodput_rps=_median([step.goodput_rps for step in steps]),
         p50_ms=_median([step.latency_ms.p50 for step in steps]),
+        p95_ms=_median([step.latency_ms.p95 for step in steps]),
         p99_ms=_median([step.latency_ms.p99 for step in steps]),
         met=2 * met > told if told else None,
     )

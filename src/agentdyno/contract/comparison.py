@@ -108,8 +108,18 @@ class LoadStep(msgspec.Struct, frozen=True, kw_only=True):
     rate: float
     goodput_rps: float | None
     p50_ms: float | None
+    p95_ms: float | None = None
     p99_ms: float | None
     met: bool | None = None
+
+
+class SearchOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a capacity search came to; see CapacityResult. objective: as it was asked for, such as p95<2s."""
+
+    objective: tuple[str, ...]
+    capacity_rps: float | None
+    at_least_rps: float | None
+    reason: str
 
 
 class EntryUnderLoad(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,7 +147,7 @@ class EntryFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of one entry besides its loads. sentence: what stands out, in words.
 
     heap_bytes, heap_objects, heap_growth: top tens of a heap-profile run, which is never a timed one; None where there
-    was none. capacity_rps: by the campaign's probe. steps: a capacity search's curve.
+    was none. capacity_rps: by the campaign's probe. search, steps: what a capacity search came to, and its curve.
     """
 
     label: str
@@ -148,6 +158,7 @@ class EntryFacts(msgspec.Struct, frozen=True, kw_only=True):
     control: bool = False
     null: bool = False
     capacity_rps: float | None = None
+    search: SearchOutcome | None = None
     steps: tuple[LoadStep, ...] = ()
     heap_bytes: tuple[HeapRow, ...] | None = None
     heap_objects: tuple[HeapRow, ...] | None = None

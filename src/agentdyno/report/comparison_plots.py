@@ -38,7 +38,6 @@ from agentdyno.report.plots import (
     WhiskerPlot,
     bar_plot,
     line_plot,
-    linear_axis,
     log_axis,
 )
 
@@ -88,24 +87,25 @@ def memory_plot(comparison: Comparison, load: LoadName) -> LinePlot | None:
 
 
 def step_plots(comparison: Comparison) -> list[LinePlot]:
-    """Rate against latency and against goodput; none where no capacity was searched."""
+    """Rate against latency and against goodput, of those whose capacity was searched; none where nobody's was."""
     kinds: list[tuple[str, str, Callable[[LoadStep], float | None]]] = [
-        ("p99", "latency p99, ms", lambda step: step.p99_ms),
         ("p50", "latency p50, ms", lambda step: step.p50_ms),
+        ("p95", "latency p95, ms", lambda step: step.p95_ms),
+        ("p99", "latency p99, ms", lambda step: step.p99_ms),
         ("goodput", "goodput, verified answers a second", lambda step: step.goodput_rps),
     ]
-    rates = [step.rate for entry in comparison.entries for step in entry.steps]
+    searched = [entry for entry in comparison.entries if entry.steps]
+    rates = [step.rate for entry in searched for step in entry.steps]
     found = []
     for kind, title, value in kinds:
-        curves = {entry.label: _steps(entry, value) for entry in comparison.entries}
+        curves = {entry.label: _steps(entry, value) for entry in searched}
         values = [point.y for points in curves.values() for point in points]
         if not values:
             continue
-        y = linear_axis(title, values) if kind == "goodput" else log_axis(title, values)
         series = [Series(label, style(comparison, label), pts, dotted=True) for label, pts in curves.items()]
-        x = log_axis("rate, requests a second", rates)
+        axes = log_axis("rate, requests a second", rates), log_axis(title, values)
         heading = capitalized(title.partition(",")[0])
-        found.append(line_plot(f"steps-{kind}", heading, x, y, series, "as its capacity was not searched"))
+        found.append(line_plot(f"steps-{kind}", heading, *axes, series, "as no step had enough answers for it"))
     return found
 
 

@@ -44,7 +44,7 @@ from agentdyno.rig.snapshots import HeapProfiling
 SPOILT = frozenset({Reason.GENERATOR_LATE, Reason.GENERATOR_CPU, Reason.GENERATOR_DIED, Reason.RIG_FAILED})
 # Steps long enough to tell p95, few enough for a campaign to end.
 CURVE_WORDS = SearchWords(
-    slo="p95<2s,errors<1%", max_rate="1000", max_steps="14", step="8s", max_step="30s", resolution="25%"
+    slo="p95<2s,errors<1%", max_rate="1000", max_steps="20", step="8s", max_step="30s", resolution="25%"
 )
 _PROBE_AGAIN = 2.0
 _HEAP_INTERVAL_S = 10.0
