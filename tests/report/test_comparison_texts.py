@@ -65,11 +65,23 @@ def test_markdown_has_tables_whose_rows_are_whole_and_names_that_are_text() -> N
     text = comparison_markdown(comparison("bare", "bare#2", "<b>x</b>", "a|b"))
     tables = [line for line in text.splitlines() if line.startswith("|")]
     columns = {line.replace("\\|", "").count("|") for line in tables if "Goodput" in line or "bare" in line}
-    assert len(columns) <= 2  # the headline tables and the ledger
+    assert len(columns) <= 3  # the headline tables, the capacities and the ledger
     assert "<b>" not in text
     assert "\\<b\\>x\\</b\\>" in text
     assert "a\\|b" in text
     assert "Latency p99, pooled, ms" in text
+
+
+def test_markdown_says_what_the_capacity_searches_came_to() -> None:
+    found = comparison()
+    section = comparison_markdown(found).partition("## Capacity\n")[2].partition("\n## ")[0]
+    assert "the highest rate at which p95\\<2s and errors\\<1% held" in section
+    _, third, fourth = (each.label for each in found.entries[1:4])
+    assert "| --- | ---: | --- |" in section
+    assert f"| {third} | 8 | 8/s met the objective, and again in 2 of 2 repeats. |" in section
+    assert f"| {fourth} | \u2013 | It was not confirmed. |" in section
+    assert "| bare | \u2013 | Not searched. |" in section
+    assert "Capacity" not in comparison_markdown(empty())
 
 
 def test_markdown_of_nothing_says_so() -> None:

@@ -19,7 +19,7 @@ from agentdyno.report.comparison_plots import (
     ratio_plot,
     step_plots,
 )
-from agentdyno.report.comparison_table import HeadlineTable, LedgerTable, headline, ledger
+from agentdyno.report.comparison_table import HeadlineTable, LedgerTable, headline, ledger, searches
 from agentdyno.report.comparison_words import (
     declared,
     interval,
@@ -62,6 +62,7 @@ def comparison_page(comparison: Comparison) -> str:
         phase_rows=_phase_rows(comparison),
         latency_plots=latency,
         memory_plots=memory,
+        searches=searches(comparison),
         step_plots=steps,
         heaps=[entry for entry in comparison.entries if _has_heap(entry)],
         ratio_plot=ratio_plot(comparison),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from agentdyno.contract.campaign import LoadName
 from agentdyno.contract.comparison import Comparison, RunRow
-from agentdyno.report.comparison_table import Cell, HeadlineTable, headline, ledger
+from agentdyno.report.comparison_table import Cell, HeadlineTable, headline, ledger, searches
 from agentdyno.report.comparison_words import DASH, capitalized, load_sentence, load_title, title, verdict
 from agentdyno.report.facts import machine_sentence, period
 
@@ -26,7 +26,13 @@ def comparison_markdown(comparison: Comparison) -> str:
             parts += [f"## {capitalized(load_title(load, comparison))}", load_sentence(load, comparison), _table(table)]
     stands_out = [f"- **{escaped(entry.label)}**: {escaped(entry.sentence)}" for entry in comparison.entries]
     parts += ["## What stands out", "\n".join(stands_out)]
-    parts += [*_work(comparison), *_null_test(comparison), *_left_out(comparison), *_limits(comparison)]
+    parts += [
+        *_searches(comparison),
+        *_work(comparison),
+        *_null_test(comparison),
+        *_left_out(comparison),
+        *_limits(comparison),
+    ]
     parts.append("The whole report is `report.html` beside this file, every figure is in `figures.csv`.")
     return "\n\n".join(parts) + "\n"
 
@@ -51,11 +57,17 @@ def _cell(cell: Cell) -> str:
     return f"{cell.text} ({cell.detail})" if cell.detail else cell.text
 
 
-def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The first column to the left, figures to the right."""
-    lines = [headings, ["---", *["---:"] * (len(headings) - 1)]]
+def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 0) -> str:
+    """The first column to the left, figures to the right. texts: so many of the last are no figures."""
+    lines = [headings, ["---", *["---:"] * (len(headings) - 1 - texts), *["---"] * texts]]
     written = [f"| {' | '.join(map(escaped, line))} |" for line in [lines[0], *rows]]
     return "\n".join([written[0], f"| {' | '.join(lines[1])} |", *written[1:]])
+
+
+def _searches(comparison: Comparison) -> list[str]:
+    if (found := searches(comparison)) is None:
+        return []
+    return ["## Capacity", escaped(found.sentence), markdown_table(["Framework", *found.headings], found.rows, 1)]
 
 
 def _work(comparison: Comparison) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from agentdyno.analysis.metrics import METRICS
 from agentdyno.contract.campaign import LoadName
-from agentdyno.contract.comparison import Comparison, EntryFacts, EntryUnderLoad
+from agentdyno.contract.comparison import Comparison, EntryFacts, EntryUnderLoad, SearchOutcome
 from agentdyno.report.comparison_words import (
     DASH,
     LEADING,
@@ -183,3 +183,35 @@ def ledger(comparison: Comparison, load: LoadName) -> LedgerTable | None:
         tuple((label, tuple(cell.text for cell in row)) for label, row in cells),
         tuple(dict.fromkeys(cell.missing for _, row in cells for cell in row if cell.missing)),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Searches:
+    """What the capacity searches came to. sentence: what a capacity is. rows: by entry its name, the rate, and how it
+    was found or why there is none.
+    """
+
+    sentence: str
+    headings: tuple[str, str]
+    rows: tuple[tuple[str, str, str], ...]
+
+
+def searches(comparison: Comparison) -> Searches | None:
+    """None where nobody's capacity was searched."""
+    found = next((entry.search for entry in comparison.entries if entry.search is not None), None)
+    if found is None:
+        return None
+    held = " and ".join(found.objective)
+    return Searches(
+        f"Capacity is the highest rate at which {held} held and was confirmed, found step by step.",
+        ("Capacity, rps", "How it was found"),
+        tuple((entry.label, *_capacity(entry.search)) for entry in comparison.entries),
+    )
+
+
+def _capacity(search: SearchOutcome | None) -> tuple[str, str]:
+    if search is None:
+        return DASH, "Not searched."
+    if search.capacity_rps is None and search.at_least_rps is not None:
+        return f"at least {number(search.at_least_rps)}", search.reason
+    return number(search.capacity_rps), search.reason
