@@ -49,9 +49,17 @@ def test_the_page_stands_on_its_own_and_draws_both(folder: Path, tmp_path: Path,
     assert seen.evaluate("document.querySelectorAll('#history-0 .dot, #history-1 .dot').length") == 13
 
 
-def test_a_locale_and_a_time_zone_change_nothing(folder: Path, tmp_path: Path, comma_locale: dict[str, str]) -> None:
+def test_a_time_zone_changes_nothing(folder: Path, tmp_path: Path) -> None:
+    assert_same_pages(folder, tmp_path, ("", {"TZ": "UTC"}), ("", {"TZ": "Asia/Shanghai"}))
+
+
+def test_a_locale_with_commas_changes_nothing(folder: Path, tmp_path: Path, comma_locale: dict[str, str]) -> None:
+    assert_same_pages(folder, tmp_path, ("", {}), (WITH_COMMAS, comma_locale))
+
+
+def assert_same_pages(folder: Path, tmp_path: Path, *ways: tuple[str, dict[str, str]]) -> None:
     pages = []
-    for before, more in (("", {"TZ": "UTC"}), (WITH_COMMAS, {"TZ": "Asia/Shanghai", **comma_locale})):
+    for before, more in ways:
         page = tmp_path / f"{len(pages)}.html"
         code = before + "from agentdyno.cli import main; main()"
         arguments = [sys.executable, "-c", code, "history", str(folder), "--out", str(page)]

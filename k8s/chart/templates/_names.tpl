@@ -21,11 +21,17 @@ app.kubernetes.io/managed-by: {{ $top.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" $top.Chart.Name $top.Chart.Version }}
 {{- end -}}
 
+{{/* The backend, by the word that the rig has for it. */}}
+{{- define "agentdyno.backendKind" -}}
+{{- if eq .Values.backend.kind "url" }}openai{{ else }}{{ .Values.backend.kind }}{{ end -}}
+{{- end -}}
+
 {{/* What a pod of a run also carries. */}}
 {{- define "agentdyno.runLabels" -}}
 agentdyno.io/framework: {{ .Values.framework }}
 agentdyno.io/run: {{ .Values.run.id | quote }}
 agentdyno.io/scenario: {{ .Values.run.scenario }}
+agentdyno.io/backend: {{ include "agentdyno.backendKind" . }}
 {{- end -}}
 
 {{/* The adapter's folder. */}}

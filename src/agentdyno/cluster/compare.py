@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 from agentdyno.cluster.bench import asked_of, prepare
 from agentdyno.cluster.kube import Kube
 from agentdyno.cluster.release import Place, Release
-from agentdyno.cluster.settings import read_words, refuse
+from agentdyno.cluster.settings import backend_kind, read_words, refuse
 from agentdyno.contract.adapter import AdapterFolder, Variant
 from agentdyno.contract.run import ExitCode
 from agentdyno.contract.summary import Summary
+from agentdyno.record.campaign_folder import CampaignFolder
 from agentdyno.record.folder import RunFolder
 from agentdyno.rig.compare import CampaignWords
 from agentdyno.rig.compare import compare as compare_anywhere
@@ -28,6 +32,8 @@ def compare(words: CampaignWords, place: Place) -> ExitCode:
         raise OptionError("CURVES is for runs on one machine; with TARGET=k8s leave it out.")
     kube, release = Kube.connect(place.namespace, place.context), Release(place)
     refuse(words.bench, release.values())  # also with RESUME, which reads no other option of a run
+    if words.resume is not None:
+        _refuse_another_backend(words.resume, release.values())
 
     def understand(bench: Words) -> BenchOptions:
         return read_words(bench, release.values())
@@ -44,3 +50,14 @@ def compare(words: CampaignWords, place: Place) -> ExitCode:
         return prepare(asked, place, kube, release, interruption).measure(folder, interruption)
 
     return compare_anywhere(words, there, TARGET, understand)
+
+
+def _refuse_another_backend(path: Path, values: dict[str, Any]) -> None:
+    """Raises OptionError where the release's backend is not the campaign's, FolderError where that cannot be read."""
+    campaign = CampaignFolder(path).read()
+    then, now = (campaign.backend, campaign.model), (backend_kind(values), values["backend"]["model"])
+    if then != now:
+        raise OptionError(
+            f"{path} cannot be resumed here, because runs of two kinds would be mixed. It was begun with the backend "
+            f"{' '.join(then)}; the release has {' '.join(now)}."
+        )

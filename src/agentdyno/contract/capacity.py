@@ -211,7 +211,7 @@ def search_outcome(result: CapacityResult) -> SearchOutcome:
         objective=tuple(str(clause) for clause in result.objective),
         capacity_rps=result.capacity_rps,
         at_least_rps=result.at_least_rps,
-        reason=result.reason,
+        reason=result.reason if result.warning is None else f"{result.reason} {result.warning}",
     )
 
 

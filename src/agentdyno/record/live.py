@@ -36,6 +36,8 @@ def running(runs: Path) -> list[LiveRun]:
             run = msgspec.json.decode(file.read_bytes(), type=LiveRun)
         except FileNotFoundError:  # it has just ended
             continue
+        except msgspec.MsgspecError:  # left by another version whose rig was killed
+            continue
         if alive(run.pid):
             found.append(run)
     return found

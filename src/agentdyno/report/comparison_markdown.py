@@ -33,7 +33,7 @@ def comparison_markdown(comparison: Comparison) -> str:
         *_left_out(comparison),
         *_limits(comparison),
     ]
-    parts.append("The whole report is `report.html` beside this file, every figure is in `figures.csv`.")
+    parts.append("The whole report is `report.html` beside this file, every figure of the loads is in `figures.csv`.")
     return "\n\n".join(parts) + "\n"
 
 

@@ -205,6 +205,6 @@ class CapacitySearch:
             for child in load:
                 sampler.watch("generator", child.pid)
             try:
-                series.wait(load[0], sampler, _LOAD_START_S + total_s + plan.timeout_s, live.show)
+                series.wait(f"The step {title}", load[0], sampler, _LOAD_START_S + total_s + plan.timeout_s, live.show)
             finally:
                 live.end()

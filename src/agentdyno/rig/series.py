@@ -75,8 +75,10 @@ class Series:
         self.folder.drop_raw()
         write_checksums(self.folder.path)
 
-    def wait(self, generator: Child, sampler: Sampler, bound_s: float, show: Callable[[], None] | None = None) -> None:
-        """Until this load has ended by itself; show: called again and again meanwhile.
+    def wait(
+        self, what: str, generator: Child, sampler: Sampler, bound_s: float, show: Callable[[], None] | None = None
+    ) -> None:
+        """Until this load has ended by itself. what: its name in a sentence. show: called again and again meanwhile.
 
         Raises ChildFailed for a server or a generator that has ended otherwise or not at all, and Interrupted.
         """
@@ -88,7 +90,7 @@ class Series:
                 if show is not None:
                     show()
                 if time.monotonic() > deadline:
-                    text = f"The load generator did not end within {bound_s:.0f} s.{generator.log_tail()}"
+                    text = f"{what} did not end within {bound_s:.0f} s.{generator.log_tail()}"
                     raise ChildFailed("generator", text)
                 time.sleep(_POLL_S)
         if generator.exit_code() != 0:

@@ -177,7 +177,7 @@ class _SweepRun:
                 environment={KEY_VARIABLE: driven.key.hex()},
             )
             sampler.watch("generator", child.pid)
-            series.wait(child, sampler, _START_S + each * plan.timeout_s)
+            series.wait(f"The tier of {users} users", child, sampler, _START_S + each * plan.timeout_s)
 
     # cleaning up
 

@@ -2,12 +2,14 @@
 
 Two hosts of `bare` live side by side and are loaded in turn. One is not traced; in two slices of a cycle its probes,
 phase histograms and counts of work are on, in two they are off: on over off is what they cost, the first of each over
-the second of each is noise, found from just as many slices. The other host is traced in full. What a scrape takes is
-measured by itself and added to the slices with all on, a scrape every five seconds.
+the second of each is noise, found from just as many slices. What a scrape takes is measured by itself and added to the
+slices with all on, a scrape every five seconds. The other host sends spans: in one slice of a cycle all of its requests
+are traced, in another none.
 """
 
 from __future__ import annotations
 
+import os
 import secrets
 import signal
 import time
@@ -32,7 +34,8 @@ from agentdyno.selfcheck.check import Check, Findings, Setting
 from agentdyno.selfcheck.result import at_most, figure
 from agentdyno.selfcheck.slices import RATE_RPS, Arm, Slices, on_cores
 
-ON, ON_AGAIN, OFF, OFF_AGAIN, TRACED = "on", "on again", "off", "off again", "traced"
+ON, ON_AGAIN, OFF, OFF_AGAIN = "on", "on again", "off", "off again"
+TRACED, UNTRACED = "traced", "not traced"
 ROUNDS = 8
 CYCLES = 16
 SLICE_REQUESTS = RATE_RPS // 2
@@ -59,11 +62,11 @@ def measure(setting: Setting) -> Findings:
         rounds.append(_round(setting, options, slices))
     return Findings(
         (
-            figure("traced / not traced", "", _ratios(rounds, (TRACED,), (ON,)), at_most(TRACING_RATIO)),
+            figure("traced / not traced", "", _ratios(rounds, (TRACED,), (UNTRACED,)), at_most(TRACING_RATIO)),
             figure("probes, metrics, scrapes / none", "", _watched(rounds), at_most(PROBES_RATIO)),
             figure("the same twice (noise)", "", _ratios(rounds, (ON, OFF), (ON_AGAIN, OFF_AGAIN))),
             figure("bare, not traced", "us CPU a request", [median(it[ON]) for it in rounds]),
-            figure("tracing", "us CPU a request", _differences(rounds, (TRACED,), (ON,))),
+            figure("tracing", "us CPU a request", _differences(rounds, (TRACED,), (UNTRACED,))),
             figure("probes, metrics", "us CPU a request", _differences(rounds, (ON, ON_AGAIN), (OFF, OFF_AGAIN))),
             figure("a scrape", "us CPU", [it[_SCRAPE][0] for it in rounds]),
             figure("metrics", "us CPU a request", [_metrics_us() for _ in range(setting.repeats(ROUNDS))]),
@@ -103,9 +106,11 @@ def _round(setting: Setting, options: BenchOptions, slices: Slices) -> _Round:
 
         plain, traced = host("plain", None), host(TRACED, recorder.address)
         arms = [Arm(name, plain.url, plain.child.pid, key, switch=switch) for name, switch in _SWITCHES.items()]
-        arms.append(Arm(TRACED, traced.url, traced.child.pid, key, traced=True))
+        for name in (TRACED, UNTRACED):  # the same wait after both, which charges them with the same idle timers
+            arms.append(Arm(name, traced.url, traced.child.pid, key, traced=name == TRACED, settles=True))
         with on_cores(cores.rest):
             found = slices.take(arms, setting.count(CYCLES), SLICE_REQUESTS)
+            os.kill(plain.child.pid, _SWITCHES[ON])
             return {**found, _SCRAPE: [_scrape_us(arms[0])]}
     finally:
         servers.stop(_GRACE_S)

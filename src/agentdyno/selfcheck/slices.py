@@ -27,7 +27,7 @@ from agentdyno.record.cpu_clock import cpu_ns
 from agentdyno.selfcheck.check import CheckFailed
 
 RATE_RPS = 200
-_SETTLE_S = 0.35  # after the last answer of a traced slice: the sender's batch goes out within a quarter of a second
+_SETTLE_S = 0.35  # after the last answer: the batch of who sends spans goes out within a quarter of a second
 _SWITCH_S = 0.02
 _SCENARIO = SCENARIOS["chain"]
 _HEADERS = {"Content-Type": "application/json"}
@@ -35,8 +35,8 @@ _HEADERS = {"Content-Type": "application/json"}
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One host, or one way in which a host is switched. traced: its requests ask for spans. switch: what it is sent
-    before a slice.
+    """One host, or one way in which a host is driven. traced: its requests ask for spans. settles: what it does within
+    a moment after its last answer belongs to the slice. switch: the signal that it is sent before.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Arm:
     pid: int
     key: bytes
     traced: bool = False
+    settles: bool = False
     switch: signal.Signals | None = None
 
 
@@ -85,7 +86,7 @@ class Slices:
             tasks.append(loop.create_task(self._request(session, arm, self._index)))
             self._index += 1
         await asyncio.gather(*tasks)
-        if arm.traced:  # elsewhere this would only add an idle host's timers to the requests
+        if arm.settles:  # elsewhere this would only add an idle host's timers to the requests
             await asyncio.sleep(_SETTLE_S)
         return (cpu_ns(arm.pid) - before_ns) / requests / 1000
 
