@@ -254,9 +254,11 @@ def compare_frameworks(
     rounds: Annotated[str | None, _option("How often each is measured. Default 5, and 3 are the least.")] = None,
     time: Annotated[str | None, _option("A budget such as 30m, which chooses rounds and durations.")] = None,
     steady_rate: Annotated[str | None, _option("The rate that all hold. Default: found by a probe.")] = None,
-    null: Annotated[str, _option("off: without the control a second time, which must show no difference.")] = "on",
-    heap: Annotated[str, _option("off: without a heap profile of each framework after the rounds.")] = "on",
-    curves: Annotated[str, _option("on: a capacity search of each too, minutes each, for its curve.")] = "off",
+    null: Annotated[
+        str | None, _option("off: without the control a second time, which must show no difference.")
+    ] = None,
+    heap: Annotated[str | None, _option("off: without a heap profile of each framework after the rounds.")] = None,
+    curves: Annotated[str | None, _option("on: a capacity search of each too, minutes each, for its curve.")] = None,
     resume: Annotated[Path | None, _option("A campaign's folder, to measure what is left of it.")] = None,
     **words: str | None,
 ) -> int:

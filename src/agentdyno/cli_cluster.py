@@ -124,9 +124,11 @@ def _add_compare(cluster: typer.Typer, with_bench_options: WithBenchOptions) -> 
         rounds: Annotated[str | None, typer.Option(help="How often each is measured. Default 5.")] = None,
         time: Annotated[str | None, typer.Option(help="A budget such as 30m, instead.")] = None,
         steady_rate: Annotated[str | None, typer.Option(help="The rate that all hold. Default: found.")] = None,
-        null: Annotated[str, typer.Option(help="off: without the control a second time.")] = "on",
-        heap: Annotated[str, typer.Option(help="on: a heap profile of each framework after the rounds.")] = "off",
-        curves: Annotated[str, typer.Option(help="Only off: capacity searches are local.")] = "off",
+        null: Annotated[str | None, typer.Option(help="off: without the control a second time.")] = None,
+        heap: Annotated[
+            str | None, typer.Option(help="on: a heap profile of each framework after the rounds. Default off.")
+        ] = None,
+        curves: Annotated[str | None, typer.Option(help="Only off: capacity searches are local.")] = None,
         resume: Annotated[Path | None, typer.Option(help="A campaign's folder, to measure what is left.")] = None,
         release: Release = _RELEASE,
         namespace: Namespace = _NAMESPACE,

@@ -61,7 +61,7 @@ def comparison(*names: str, rounds: int = 5) -> Comparison:
         started_utc="2026-01-02T03:04:05Z",
         finished_utc="2026-01-02T04:44:11Z",
         complete=True,
-        command=("agentdyno", "compare", *labels, "--rounds", str(rounds)),
+        command=("compare", f"--rounds={rounds}"),
         control=labels[0],
         rounds=rounds,
         seed=20_260_102,

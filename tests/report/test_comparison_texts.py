@@ -14,7 +14,7 @@ from agentdyno.record.campaign_folder import CampaignFolder
 from agentdyno.report.campaign_report import write_report
 from agentdyno.report.comparison_csv import COLUMNS, figures_csv
 from agentdyno.report.comparison_markdown import comparison_markdown
-from agentdyno.report.comparison_words import percent, times, verdict, within
+from agentdyno.report.comparison_words import command_again, percent, times, verdict, within
 from agentdyno.report.facts import machine_sentence
 from tests.report.comparisons import comparison, empty
 
@@ -136,3 +136,11 @@ def test_the_cores_are_those_that_the_runs_were_kept_on() -> None:
     one = {**what.machine, "cores_usable": 1}
     assert ", 2 cores, " in machine_sentence(msgspec.structs.replace(what, machine=one))
     assert ", 1 core, " in machine_sentence(msgspec.structs.replace(what, machine=one, cores={"host": None}))
+
+
+def test_the_command_to_run_it_again_leaves_nothing_to_be_found() -> None:
+    found = comparison("bare", "bare#2", "x")
+    said = command_again(found)
+    assert said == f".venv/bin/agentdyno compare --rounds={found.rounds} bare x --steady-rate=4"
+    given = ("compare", "x", "--rounds=3", "--steady-rate=2")
+    assert command_again(msgspec.structs.replace(found, command=given)) == f".venv/bin/agentdyno {' '.join(given)}"

@@ -7,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentdyno.contract.campaign import LoadName, Probe
-from agentdyno.rig.campaign_plan import MIN_ROUNDS, Times, draw, labels_of, steady_rate, variant_of, within_budget
+from agentdyno.rig.campaign_plan import (
+    HEAP_OVERHEAD_S,
+    MIN_ROUNDS,
+    SEARCH_S,
+    Times,
+    draw,
+    labels_of,
+    steady_rate,
+    variant_of,
+    within_budget,
+)
 from agentdyno.rig.options import OptionError
 
 
@@ -74,14 +84,20 @@ def test_no_rate_where_nothing_was_answered() -> None:
         steady_rate([probe("a", None)], 200.0)
 
 
-@given(st.floats(600, 100_000), st.integers(1, 10), st.sampled_from([None, 3, 5, 8]))
-def test_a_budget_is_kept(budget_s: float, entries: int, rounds: int | None) -> None:
+@given(st.floats(600, 100_000), st.integers(1, 10), st.sampled_from([None, 3, 5, 8]), st.booleans(), st.booleans())
+def test_a_budget_is_kept(budget_s: float, entries: int, rounds: int | None, heap: bool, curves: bool) -> None:
+    heaps, searches = entries * heap, entries * curves
+
+    def whole_s(times: Times) -> float:
+        profiles_s = heaps * (times.duration_s + times.warmup_s + HEAP_OVERHEAD_S)
+        return times.campaign_s(entries) + entries * 19 + profiles_s + searches * SEARCH_S
+
     try:
-        times = within_budget(budget_s, entries, rounds, warmup_s=5.0)
+        times = within_budget(budget_s, entries, rounds, warmup_s=5.0, heaps=heaps, searches=searches)
     except OptionError:
-        assert Times(rounds or MIN_ROUNDS, 8.0, 5.0).campaign_s(entries) + entries * 19 > budget_s
+        assert whole_s(Times(rounds or MIN_ROUNDS, 8.0, 5.0)) > budget_s
         return
-    assert times.campaign_s(entries) <= budget_s
+    assert whole_s(times) <= budget_s
     assert times.rounds == rounds or (rounds is None and times.rounds in (3, 5))
     assert times.duration_s >= 8.0
 
@@ -89,3 +105,6 @@ def test_a_budget_is_kept(budget_s: float, entries: int, rounds: int | None) -> 
 def test_a_budget_that_is_too_short_says_what_would_do() -> None:
     with pytest.raises(OptionError, match=r"too short: 3 rounds of 8 entries .* about 20m"):
         within_budget(600, 8, None, warmup_s=5.0)
+    said = r"of warm-up, and 7 heap profiles, and 7 capacity searches, take about 52m"
+    with pytest.raises(OptionError, match=said):
+        within_budget(600, 8, None, warmup_s=5.0, heaps=7, searches=7)

@@ -42,6 +42,9 @@ PLAN = LoadPlan(
         (["bare", "--rate", "-1"], "RATE"),
         (["bare", "--resume", "x"], "leave the other options out"),
         (["--resume", "x", "--rate", "5"], "leave the other options out"),
+        (["--resume", "x", "--curves", "on"], "leave the other options out"),
+        (["--resume", "x", "--heap", "off"], "leave the other options out"),
+        (["--resume", "x", "--null", "off"], "leave the other options out"),
         (["--resume", "x"], "no campaign's folder"),
     ],
 )

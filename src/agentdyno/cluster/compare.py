@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,13 @@ def compare(words: CampaignWords, place: Place) -> ExitCode:
 
     Raises UserError.
     """
-    if words.curves != "off":
+    if words.curves not in (None, "off"):
         raise OptionError("CURVES is for runs on one machine; with TARGET=k8s leave it out.")
     kube, release = Kube.connect(place.namespace, place.context), Release(place)
     refuse(words.bench, release.values())  # also with RESUME, which reads no other option of a run
-    if words.resume is not None:
+    if words.resume is None:
+        words = replace(words, heap=words.heap or "off")
+    else:
         _refuse_another_backend(words.resume, release.values())
 
     def understand(bench: Words) -> BenchOptions:

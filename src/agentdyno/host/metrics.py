@@ -1,6 +1,6 @@
 """The host's Prometheus metrics. Labels are bounded: framework, outcome, phase; never an id.
 
-Which run a series is of, Prometheus adds itself, from what the rig announces (`rig/announcement.py`).
+Which run a series is of, Prometheus adds itself, from what the rig announces (`rig/observation.py`).
 """
 
 from __future__ import annotations

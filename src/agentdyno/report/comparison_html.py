@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -21,6 +20,7 @@ from agentdyno.report.comparison_plots import (
 )
 from agentdyno.report.comparison_table import HeadlineTable, LedgerTable, headline, ledger, searches
 from agentdyno.report.comparison_words import (
+    command_again,
     declared,
     interval,
     load_sentence,
@@ -74,7 +74,7 @@ def comparison_page(comparison: Comparison) -> str:
         facts=facts(comparison),
         floors={quantile: samples_needed(quantile) for quantile in (0.5, 0.9, 0.95, 0.99)},
         metrics=METRICS,
-        command=shlex.join(comparison.command),
+        command=command_again(comparison),
         hashes=_hashes(comparison),
         sums=_sums(comparison),
         plot_data=plot_data([*latency, *memory, *steps]),

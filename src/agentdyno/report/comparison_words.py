@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 
 from agentdyno.analysis.metrics import METRICS, Better, Metric, rounded
@@ -10,6 +11,7 @@ from agentdyno.contract.comparison import Comparison, Difference, EntryUnderLoad
 from agentdyno.contract.run import Outcome
 
 DASH = "\u2013"
+PROGRAM = ".venv/bin/agentdyno"
 LEADING = "cpu_per_request"
 _DECLARED = {metric.name: metric for metric in METRICS}
 _ALL_ANSWERED = 0.9995
@@ -67,6 +69,18 @@ def load_title(load: LoadName, comparison: Comparison) -> str:
     """`steady, 4 requests a second`."""
     rate = comparison.loads.get(load, {}).get("rate")
     return load.value if rate is None else f"{load.value}, {rate:g} requests a second"
+
+
+def command_again(comparison: Comparison) -> str:
+    """The command that measures all of it again: as it was given, with what it left to be found then."""
+    words = list(comparison.command)
+    names = [entry.label for entry in comparison.entries if not entry.null]
+    if not {name for word in words for name in word.split()} & set(names):
+        words += names
+    rate = comparison.loads.get(LoadName.STEADY, {}).get("rate")
+    if rate is not None and not any(word.startswith("--steady-rate") for word in words):
+        words.append(f"--steady-rate={rate:g}")
+    return f"{PROGRAM} {shlex.join(words)}"
 
 
 def load_sentence(load: LoadName, comparison: Comparison) -> str:

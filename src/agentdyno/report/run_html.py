@@ -18,6 +18,7 @@ from agentdyno.contract.summary import Summary
 from agentdyno.record.checksums import renew_checksums
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.heap_folder import DIFFERENCE_PAGE, HEAP_FOLDER, read_index
+from agentdyno.report.comparison_words import PROGRAM
 from agentdyno.report.curves import distribution, memory_over_time
 from agentdyno.report.facts import machine_facts, moment
 from agentdyno.report.page import page
@@ -58,7 +59,7 @@ def run_page(data: RunData) -> str:
         slowest=waterfalls(data, _SLOWEST),
         heap=_heap_pages(data.path),
         facts=machine_facts(msgspec.to_builtins(manifest.machine), manifest.cores),
-        command=shlex.join(manifest.command),
+        command=f"{PROGRAM} {shlex.join(manifest.command)}",
         plot_data=plot_data([plot for plot in (latency, memory) if plot is not None]),
     )
 

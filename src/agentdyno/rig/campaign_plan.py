@@ -21,6 +21,8 @@ PROBE_WARMUP_S = 2.0
 PROBE_ADMISSION = 4
 STEADY_SHARE = 0.5
 _OVERHEAD_S = 9.0  # start, first answer, drain, end: measured 6 s where the framework keeps up, more where it does not
+HEAP_OVERHEAD_S = 16.0  # of a run with the profiler, whose snapshots are read and drawn after it
+SEARCH_S = 240.0  # of a capacity search's 20 steps; with 9 to 12 of them it was 110 to 155
 _MIN_DURATION_S = 8.0
 _MAX_DURATION_S = 600.0
 
@@ -100,20 +102,27 @@ def steady_rate(probes: Sequence[Probe], standard_rate: float) -> float:
     return round(floor(round(wanted / unit, 6)) * unit, 6)
 
 
-def within_budget(budget_s: float, entries: int, rounds: int | None, warmup_s: float) -> Times:
+def within_budget(
+    budget_s: float, entries: int, rounds: int | None, warmup_s: float, *, heaps: int = 0, searches: int = 0
+) -> Times:
     """Rounds and durations that fit: five rounds where they do, else three; the rest of the time goes into longer runs.
 
+    heaps: so many more runs, each with the profiler. searches: so many searches for a capacity.
     Raises OptionError when not even three short rounds fit, with the least that would do.
     """
-    probing_s = entries * (PROBE_S + PROBE_WARMUP_S + _OVERHEAD_S)
+    other_s = entries * (PROBE_S + PROBE_WARMUP_S + _OVERHEAD_S)
+    other_s += heaps * (HEAP_OVERHEAD_S - _OVERHEAD_S) + searches * SEARCH_S
     for count in (rounds,) if rounds is not None else (DEFAULT_ROUNDS, MIN_ROUNDS):
-        duration_s = (budget_s - probing_s) / (count * entries * len(LoadName)) - warmup_s - _OVERHEAD_S
+        runs = count * entries * len(LoadName) + heaps
+        duration_s = (budget_s - other_s) / runs - warmup_s - _OVERHEAD_S
         if duration_s >= _MIN_DURATION_S:
             return Times(count, min(float(floor(duration_s)), _MAX_DURATION_S), warmup_s)
     count = MIN_ROUNDS if rounds is None else rounds
-    least_s = probing_s + Times(count, _MIN_DURATION_S, warmup_s).campaign_s(entries)
+    least_s = other_s + Times(count, _MIN_DURATION_S, warmup_s).campaign_s(entries)
+    least_s += heaps * (_MIN_DURATION_S + warmup_s + _OVERHEAD_S)
+    more = [f"{heaps} heap profiles"] * bool(heaps) + [f"{searches} capacity searches"] * bool(searches)
     raise OptionError(
         f"TIME={budget_s / 60:g}m is too short: {count} rounds of {entries} entries under two loads, each for "
-        f"{_MIN_DURATION_S:g} s after {warmup_s:g} s of warm-up, take about {least_s / 60:.0f}m. Name fewer "
-        "FRAMEWORKS, or give it more time."
+        f"{_MIN_DURATION_S:g} s after {warmup_s:g} s of warm-up{''.join(f', and {one}' for one in more)}, take about "
+        f"{least_s / 60:.0f}m. Name fewer FRAMEWORKS, or give it more time."
     )

@@ -54,9 +54,9 @@ class CampaignWords:
     rounds: str | None = None
     time: str | None = None
     steady_rate: str | None = None
-    null: str = "on"
-    heap: str = "on"
-    curves: str = "off"
+    null: str | None = None
+    heap: str | None = None
+    curves: str | None = None
     resume: Path | None = None
     bench: Words
 
@@ -107,7 +107,7 @@ def can_be_believed(comparison: Comparison) -> bool:
 
 def _begun(words: CampaignWords, understand: Callable[[Words], BenchOptions]) -> tuple[CampaignFolder, Campaign]:
     """A new campaign, nothing of it measured yet."""
-    labels, null_pair = labels_of(_names(words.names), null_test=_switch("NULL", words.null))
+    labels, null_pair = labels_of(_names(words.names), null_test=_switch("NULL", words.null or "on"))
     for label in labels:
         resolve(variant_of(label))  # a name that is not known is said before anything is built
     traces = words.bench.traces or _TRACES
@@ -126,8 +126,9 @@ def _begun(words: CampaignWords, understand: Callable[[Words], BenchOptions]) ->
     options = understand(bench)
     refuse_native_spans(options, "compare")
     refuse_vllm_cpu(options, "compare")
-    times = _times(words, options.plan, len(labels))
-    heap, curves = _switch("HEAP", words.heap), _switch("CURVES", words.curves)
+    heap, curves = _switch("HEAP", words.heap or "on"), _switch("CURVES", words.curves or "off")
+    apart = len({variant_of(label) for label in labels})
+    times = _times(words, options.plan, len(labels), heaps=apart * heap, searches=apart * curves)
     steady_rps = None if words.steady_rate is None else rate_rps("STEADY_RATE", words.steady_rate)
     entries = [entry(label) for label in labels]
     folder = CampaignFolder.create(options.out)
@@ -166,7 +167,8 @@ def _resumed(words: CampaignWords, path: Path, on_cluster: bool) -> tuple[Campai
     """A campaign that was begun, when this checkout would measure the rest of it in the same way."""
     free = ("framework", "observe")
     given = [each.name for each in fields(words.bench) if each.name not in free and getattr(words.bench, each.name)]
-    if words.names or given or words.rounds or words.time or words.steady_rate:
+    own = (words.names, words.rounds, words.time, words.steady_rate, words.null, words.heap, words.curves)
+    if given or any(own):
         raise OptionError("RESUME goes on with a campaign as it was begun; leave the other options out.")
     folder = CampaignFolder(path)
     campaign = folder.read()
@@ -184,13 +186,14 @@ def _names(names: Sequence[str]) -> list[str]:
     return given or sorted(find_variants(adapters_root()))
 
 
-def _times(words: CampaignWords, plan: LoadPlan, entries: int) -> Times:
+def _times(words: CampaignWords, plan: LoadPlan, entries: int, *, heaps: int, searches: int) -> Times:
     rounds = None if words.rounds is None else whole("ROUNDS", words.rounds, 1, MAX_ROUNDS)
     if words.time is None:
         return Times(rounds or DEFAULT_ROUNDS, plan.duration_s, plan.warmup_s)
     if words.bench.duration is not None:
         raise OptionError("TIME chooses how long each run takes; leave DURATION out, or TIME.")
-    return within_budget(seconds("TIME", words.time, MAX_TIME_S), entries, rounds, plan.warmup_s)
+    budget_s = seconds("TIME", words.time, MAX_TIME_S)
+    return within_budget(budget_s, entries, rounds, plan.warmup_s, heaps=heaps, searches=searches)
 
 
 def _switch(name: str, text: str) -> bool:
