@@ -61,6 +61,20 @@ def test_a_folder_that_is_none_is_a_sentence(tmp_path: Path, capsys: pytest.Capt
     assert "campaign.json is not what this version writes" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["capacity.json", "sweep.json", "soak.json"])
+def test_a_folder_that_is_no_run_is_not_shown_as_an_empty_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    folder = write_campaign(tmp_path, ENTRIES[:1], rounds=1, requests=10, loads=[LoadName.STEADY], probes=False)
+    path = folder.runs / "001-bare-steady"
+    (path / name).write_text("{}")
+    for asked in ([str(path)], ["001", "--runs", str(folder.runs)]):
+        assert run(["report", *asked]) == ExitCode.USAGE
+        said = capsys.readouterr().err
+        assert f"whose result is in its {name}. A page is made of runs and campaigns." in said
+    assert not (path / "report.html").exists()
+
+
 def test_the_index_lists_campaigns_the_newest_first_and_links_to_them(tmp_path: Path, browser: Browser) -> None:
     old = msgspec.structs.replace(comparison(), started_utc="2025-12-31T23:00:00Z")
     for name, what in (("20260102-new", comparison("bare", "<b>x</b>")), ("a b", old), ("nothing", empty())):

@@ -3,13 +3,17 @@
 import re
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from agentdyno.analysis.run_data import read_run
 from agentdyno.analysis.summary import summarise
+from agentdyno.contract.run import ServerCounters
 from agentdyno.contract.summary import Framework
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.heap_folder import HEAP_FOLDER, INDEX, HeapIndex, Snapshot
+from agentdyno.record.manifest import Backend
 from agentdyno.report.run_html import run_page, write_run_report
 from agentdyno.report.waterfall import waterfalls
 from tests.analysis.planted_run import T0, Figures, S, load_plan, write_run
@@ -77,6 +81,30 @@ def test_a_run_without_heap_or_traces_says_so(tmp_path: Path) -> None:
     text = visible(run_page(read_run(run(tmp_path, traced=False))))
     assert "No request was traced and verified" in text
     assert "no heap snapshot in this run" in visible(run_page(read_run(run(tmp_path / "other"))))
+
+
+def test_the_times_within_vllm_stand_below_the_phases_where_its_spans_say_them(tmp_path: Path) -> None:
+    path = run(tmp_path)
+    assert "Within vLLM" not in visible(run_page(read_run(path)))
+    counters = ServerCounters(
+        requests=1,
+        prompt_tokens=1,
+        completion_tokens=1,
+        preemptions=0,
+        queue_s=0.0,
+        prefill_s=0.0,
+        decode_s=0.0,
+        first_token_s=0.0,
+        end_to_end_s=0.0,
+    )
+    RunFolder(path).write_json("backend.json", Backend(kind="vllm", model="m", counters=counters))
+    spans = pq.read_table(path / "spans.parquet")
+    said = '{"gen_ai.latency.time_in_queue": 0.0015, "gen_ai.latency.e2e": 0.25}'
+    column = pa.array([said if kind == "served" else "{}" for kind in spans["kind"].to_pylist()])
+    place = spans.schema.get_field_index("attributes")
+    pq.write_table(spans.set_column(place, spans.schema.field(place), column), path / "spans.parquet")
+    text = visible(run_page(read_run(path)))
+    assert "Within vLLM, mean of a call: queue 1.5 ms, end to end 250.0 ms. The usual critical path" in text
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

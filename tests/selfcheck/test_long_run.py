@@ -30,5 +30,6 @@ def test_it_is_valid_and_has_everything(tmp_path: Path) -> None:
     assert summary.phases_ms["plan"].share == pytest.approx(0.45, abs=0.001)
     assert summary.cpu_ms_per_request is not None
     assert summary.gc.collections == 30
-    assert (campaign.path / "comparison.json").exists()
+    made = {file.name for file in campaign.path.iterdir()}
+    assert {"comparison.json", "report.html", "report.md", "figures.csv"} <= made
     assert compare_campaign(campaign).under_load[0].arrivals == 6000

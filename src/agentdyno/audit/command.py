@@ -11,8 +11,11 @@ from agentdyno.audit.run import audit_run
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import ExitCode
 from agentdyno.record.campaign_folder import CAMPAIGN_FILE
+from agentdyno.rig.cold import RESULT_FILE as COLD
 
 _SHOWN = 50
+# Any of them makes a folder one run's; cold starts have no manifest.
+_OF_RUNS = ("manifest.json", "summary.json", COLD)
 
 
 class NotThere(UserError):
@@ -23,10 +26,9 @@ def audit(path: Path) -> ExitCode:
     """Audit the run or campaign in that folder and print what was found. Raises NotThere."""
     if not path.is_dir():
         raise NotThere(f"There is no folder {path}. Name a run's or a campaign's.")
-    if not any((path / name).exists() for name in ("manifest.json", "summary.json", CAMPAIGN_FILE)):
-        raise NotThere(
-            f"{path} is neither a run's folder nor a campaign's: it has no manifest.json or {CAMPAIGN_FILE}."
-        )
+    if not any((path / name).exists() for name in (*_OF_RUNS, CAMPAIGN_FILE)):
+        text = f"it has no manifest.json, {COLD} or {CAMPAIGN_FILE}."
+        raise NotThere(f"{path} is neither a run's folder nor a campaign's: {text}")
     found = audit_campaign(path) if (path / CAMPAIGN_FILE).exists() else audit_run(path)
     sys.stdout.write(report(found))
     return ExitCode.GATE_FAILED if found.faults else ExitCode.VALID

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from agentdyno.analysis.capacity import RESULT_FILE as CAPACITY
-from agentdyno.analysis.capacity import read_result
+from agentdyno.analysis.capacity import STEPS_FOLDER, read_result
 from agentdyno.analysis.figures import run_queue_waits_ms
 from agentdyno.analysis.growth import growth
 from agentdyno.analysis.heap import Attribution, top
@@ -28,11 +28,13 @@ from agentdyno.record.checksums import CHECKSUMS_FILE, checksum_faults, kept_fil
 from agentdyno.record.heap_folder import HEAP_FOLDER, read_index, read_profile
 from agentdyno.record.manifest import Manifest, Status, source_commit
 from agentdyno.report.run_html import REPORT_FILE, run_page
+from agentdyno.rig.cold import RESULT_FILE as COLD
+from agentdyno.rig.cold import Cold, spreads
 from agentdyno.rig.environments import ROOT
 from agentdyno.rig.soak import Soak, drained_points
 
 TOP_TENS = f"{HEAP_FOLDER}/top10.json"
-SOAK, COLD = "soak.json", "cold.json"
+SOAK = "soak.json"
 # Folders of several runs in a row, whose result is computed from what each of them left.
 _SEARCHES: dict[str, Callable[[Path], Any]] = {CAPACITY: read_result, SWEEP: read_sweep}
 _RAW = "the raw files"
@@ -46,11 +48,14 @@ def audit_run(folder: Path) -> Audited:
         try_step(found, SOAK, lambda: _audit_soak(folder, found))
         return found
     if (folder / COLD).is_file():
-        found.notes.append(f"{COLD} holds its own raw figures; beside their hash there is nothing to compute again.")
+        try_step(found, COLD, lambda: _audit_cold(folder, found))
         return found
     for file, computed in _SEARCHES.items():
         if (folder / file).is_file():
             try_step(found, file, partial(_audit_search, folder, found, file, computed))
+            for step in sorted((folder / STEPS_FOLDER).glob(f"*/{SUMMARY}")):
+                name = step.relative_to(folder).as_posix()
+                try_step(found, name, partial(_audit_step, step.parent, found, name))
             return found
     try_step(found, None, lambda: _audit_records(folder, found))
     if (folder / TOP_TENS).is_file():
@@ -94,10 +99,18 @@ def _audit_records(folder: Path, found: Audited) -> None:
         compare_figures(found, MANIFEST, as_json(manifest.run_queue_wait_ms), waits, "run_queue_wait_ms")
 
 
-def _audit_summary(data: RunData, found: Audited) -> None:
+def _audit_summary(data: RunData, found: Audited, name: str = SUMMARY) -> None:
+    """name: of the file, from the folder that is audited."""
     stated = strict_json(data.path / SUMMARY)
-    compare_figures(found, SUMMARY, stated, summarise(data))
-    found.faults += result_faults(data, msgspec.convert(stated, Summary))
+    compare_figures(found, name, stated, summarise(data))
+    within = name.removesuffix(SUMMARY)
+    faults = result_faults(data, msgspec.convert(stated, Summary))
+    found.faults += [Fault(within + fault.file, fault.field, fault.sentence) for fault in faults]
+
+
+def _audit_step(folder: Path, found: Audited, name: str) -> None:
+    """A step of a capacity search is a run of its own, with a summary that its user may read."""
+    _audit_summary(read_run(folder), found, name)
 
 
 def _audit_page(data: RunData, found: Audited) -> None:
@@ -117,6 +130,13 @@ def _audit_soak(folder: Path, found: Audited) -> None:
     soak = msgspec.convert(stated, Soak)
     computed = growth(drained_points(soak.segments))
     compare_figures(found, SOAK, stated.get("growth"), computed, "growth")
+
+
+def _audit_cold(folder: Path, found: Audited) -> None:
+    """Its starts are raw figures, of which nothing is beside them but the hash; the spreads follow from them."""
+    stated = strict_json(folder / COLD)
+    cold = msgspec.convert(stated, Cold)
+    compare_figures(found, COLD, stated.get("spreads"), spreads(cold.starts), "spreads")
 
 
 def _audit_search(folder: Path, found: Audited, file: str, computed: Callable[[Path], Any]) -> None:

@@ -12,6 +12,7 @@ from agentdyno.analysis.curves import latency_curve, memory_curve
 from agentdyno.analysis.figures import latency_samples_ms
 from agentdyno.analysis.metrics import METRICS
 from agentdyno.analysis.run_data import RunData, read_run
+from agentdyno.analysis.served import in_words
 from agentdyno.analysis.summary import summarise
 from agentdyno.contract.phases import Phase
 from agentdyno.contract.summary import Summary
@@ -54,6 +55,7 @@ def run_page(data: RunData) -> str:
         phase_plot=_phase_plot(summary),
         phases=[phase.value for phase in Phase],
         phase_times=[(name, time) for name, time in summary.phases_ms.items() if time is not None],
+        within_backend=in_words(summary.backend_ms),
         latency_plot=latency,
         memory_plot=memory,
         slowest=waterfalls(data, _SLOWEST),

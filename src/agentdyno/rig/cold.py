@@ -28,6 +28,7 @@ from agentdyno.rig.options import BenchOptions, OptionError, Words, read
 from agentdyno.rig.processes import ChildFailed, Children
 from agentdyno.rig.servers import WrongAnswer, first_answer, start_host
 
+RESULT_FILE = "cold.json"
 _MAX_RUNS = 100
 _GRACE_S = 12.0
 _IMPORT_TIMEOUT_S = 120.0
@@ -96,10 +97,8 @@ def cold(words: Words, runs: str) -> ExitCode:
         except (ChildFailed, WrongAnswer, OSError) as error:
             result.failure = str(error)
         children.stop(_GRACE_S)
-    result.spreads = {
-        name: _spread(getattr(start, name) for start in result.starts) for name in Start.__struct_fields__
-    }
-    folder.write_json("cold.json", result)
+    result.spreads = spreads(result.starts)
+    folder.write_json(RESULT_FILE, result)
     folder.drop_raw()
     write_checksums(folder.path)
     _print(result)
@@ -107,6 +106,11 @@ def cold(words: Words, runs: str) -> ExitCode:
     if interruption.asked:
         return ExitCode.INTERRUPTED
     return ExitCode.VALID if result.failure is None else ExitCode.INVALID_RUN
+
+
+def spreads(starts: list[Start]) -> dict[str, Spread | None]:
+    """Median and range of each figure; None where it was measured in no start."""
+    return {name: _spread(getattr(start, name) for start in starts) for name in Start.__struct_fields__}
 
 
 def _start_all(

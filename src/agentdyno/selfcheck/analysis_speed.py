@@ -35,8 +35,8 @@ def measure(setting: Setting) -> Findings:
     return Findings(
         (
             figure("from lines of JSON to the verdict", "s", [t.to_verdict_s for t in took], at_most(SECONDS)),
-            figure("from raw files to the comparison", "s", [t.to_comparison_s for t in took], at_most(SECONDS)),
-            figure("both together", "s", [t.to_verdict_s + t.to_comparison_s for t in took], at_most(SECONDS)),
+            figure("from raw files to the reports", "s", [t.to_reports_s for t in took], at_most(SECONDS)),
+            figure("both together", "s", [t.to_verdict_s + t.to_reports_s for t in took], at_most(SECONDS)),
             figure("CPU of both", "s", [t.cpu_s for t in took]),
             figure("peak memory", "MB", [t.peak_mb for t in took], at_most(PEAK_MB)),
         ),

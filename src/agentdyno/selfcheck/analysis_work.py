@@ -15,19 +15,21 @@ import msgspec
 from agentdyno.analysis.comparison import compare_campaign
 from agentdyno.analysis.run_data import read_run
 from agentdyno.analysis.summary import summarise
-from agentdyno.record.campaign_folder import CampaignFolder, strict_json
+from agentdyno.record.campaign_folder import CampaignFolder
 from agentdyno.record.folder import RunFolder
+from agentdyno.report.campaign_report import write_report
 
 
 class Took(msgspec.Struct, frozen=True, kw_only=True):
-    """to_verdict_s: from lines of JSON to the summary. to_comparison_s: from raw files to `comparison.json`'s text.
+    """to_verdict_s: from lines of JSON to the summary. to_reports_s: from raw files to a campaign's
+    `comparison.json` and reports.
 
     cpu_s: of both together, which is what other programs on the machine disturb least. counted: the run was valid, so
     that all of it was computed.
     """
 
     to_verdict_s: float
-    to_comparison_s: float
+    to_reports_s: float
     cpu_s: float
     peak_mb: float
     counted: bool
@@ -41,12 +43,12 @@ def work(campaign: CampaignFolder) -> Took:
     run.write_json("summary.json", summarise(read_run(run.path)))
     middle = time.monotonic()
     comparison = compare_campaign(campaign)
-    campaign.write_text("comparison.json", strict_json(comparison))
+    write_report(campaign, comparison)
     # Linux tells kilobytes.
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
     return Took(
         to_verdict_s=middle - begin,
-        to_comparison_s=time.monotonic() - middle,
+        to_reports_s=time.monotonic() - middle,
         cpu_s=time.process_time(),
         peak_mb=peak_mb,
         counted=all(row.counted for row in comparison.runs),
