@@ -23,10 +23,10 @@ def _bars(title: str, description: str, unit: str, expr: str, *, signed: bool = 
 
 
 def _per_request(metric: str) -> str:
-    """A counter over verified answers, by framework, over an hour."""
+    """A counter over the host's good answers, by framework, over an hour. Rejected requests make no calls."""
     top, below = (
-        f"sum by (framework, scenario, backend) (increase({name}{{{RANKED}}}[1h]))"
-        for name in (metric, "agentdyno_requests_total")
+        f"sum by (framework, scenario, backend) (increase({name}[1h]))"
+        for name in (f"{metric}{{{RANKED}}}", f'agentdyno_requests_total{{{RANKED}, outcome="ok"}}')
     )
     return f"{top} / ({below} > 0)"
 
@@ -64,13 +64,15 @@ _COST = Row(
         ),
         _bars(
             "LLM calls per request",
-            _HOUR + "Whoever does less is not faster for nothing.",
+            _HOUR + "Over the host's good answers; calls of requests that failed or timed out are in it too. "
+            "Whoever does less is not faster for nothing.",
             "none",
             _per_request("agentdyno_llm_calls_total"),
         ),
         _bars(
             "Tokens per request",
-            _HOUR + "Prompt and completion, by the usage in the LLM's answers.",
+            _HOUR + "Prompt and completion, by the usage in the LLM's answers, over the host's good answers; tokens of "
+            "requests that failed or timed out are in it too.",
             "none",
             _per_request("agentdyno_llm_tokens_total"),
         ),
