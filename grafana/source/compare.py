@@ -57,10 +57,13 @@ _COST = Row(
         ),
         _bars(
             "Memory, peak",
-            "The largest resident size of the host's processes in the last hour.",
+            "The largest resident size of the host's processes in the last hour, seen from outside; on a cluster as "
+            "the host reads it of itself.",
             "bytes",
             "max by (framework, scenario, backend) (max_over_time("
-            f'agentdyno_process_resident_memory_bytes{{{RANKED}, role="host"}}[1h]))',
+            f'agentdyno_process_resident_memory_bytes{{{RANKED}, role="host"}}[1h]))'
+            " or max by (framework, scenario, backend) (max_over_time("
+            f'process_resident_memory_bytes{{{RANKED}, role="host"}}[1h]))',
         ),
         _bars(
             "LLM calls per request",
