@@ -23,10 +23,10 @@ def _bars(title: str, description: str, unit: str, expr: str, *, signed: bool = 
 
 
 def _per_request(metric: str) -> str:
-    """A counter over verified answers, by framework, over an hour."""
+    """A counter over the host's good answers, by framework, over an hour. Rejected requests make no calls."""
     top, below = (
-        f"sum by (framework, scenario, backend) (increase({name}{{{RANKED}}}[1h]))"
-        for name in (metric, "agentdyno_requests_total")
+        f"sum by (framework, scenario, backend) (increase({name}[1h]))"
+        for name in (f"{metric}{{{RANKED}}}", f'agentdyno_requests_total{{{RANKED}, outcome="ok"}}')
     )
     return f"{top} / ({below} > 0)"
 
@@ -57,20 +57,25 @@ _COST = Row(
         ),
         _bars(
             "Memory, peak",
-            "The largest resident size of the host's processes in the last hour.",
+            "The largest resident size of the host's processes in the last hour, seen from outside; on a cluster as "
+            "the host reads it of itself.",
             "bytes",
             "max by (framework, scenario, backend) (max_over_time("
-            f'agentdyno_process_resident_memory_bytes{{{RANKED}, role="host"}}[1h]))',
+            f'agentdyno_process_resident_memory_bytes{{{RANKED}, role="host"}}[1h]))'
+            " or max by (framework, scenario, backend) (max_over_time("
+            f'process_resident_memory_bytes{{{RANKED}, role="host"}}[1h]))',
         ),
         _bars(
             "LLM calls per request",
-            _HOUR + "Whoever does less is not faster for nothing.",
+            _HOUR + "Over the host's good answers; calls of requests that failed or timed out are in it too. "
+            "Whoever does less is not faster for nothing.",
             "none",
             _per_request("agentdyno_llm_calls_total"),
         ),
         _bars(
             "Tokens per request",
-            _HOUR + "Prompt and completion, by the usage in the LLM's answers.",
+            _HOUR + "Prompt and completion, by the usage in the LLM's answers, over the host's good answers; tokens of "
+            "requests that failed or timed out are in it too.",
             "none",
             _per_request("agentdyno_llm_tokens_total"),
         ),

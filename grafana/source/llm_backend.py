@@ -130,7 +130,8 @@ _CACHE = Row(
 BOARD = Board(
     "agentdyno-llm-backend",
     "AgentDyno: LLM backend",
-    "The LLM behind the framework. One dashboard for the scripted mock and for vLLM: the metrics' names are the same.",
+    "The LLM behind the framework. One dashboard for the scripted mock and for vLLM: the metrics' names are the same. "
+    "With vLLM on a cluster, which outlives runs, its series name no run: leave Run at All.",
     (_REQUESTS, _TIMES, _CACHE),
     OF_A_RUN,
 )

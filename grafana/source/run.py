@@ -70,9 +70,17 @@ _NOW = Row(
         ),
         Panel(
             "Host memory",
-            "Resident size of the host's processes, seen from outside.",
+            "Resident size of the host's processes, seen from outside; on a cluster as the host reads it of itself.",
             "bytes",
-            (Query(f'agentdyno_process_resident_memory_bytes{{{CHOSEN}, role="host"}}', "{{framework}}"),),
+            (
+                Query(
+                    "sum by (run, framework, scenario) "
+                    f'(agentdyno_process_resident_memory_bytes{{{CHOSEN}, role="host"}})'
+                    " or sum by (run, framework, scenario) "
+                    f'(process_resident_memory_bytes{{{CHOSEN}, role="host"}})',
+                    "{{framework}}",
+                ),
+            ),
             Kind.NUMBER,
             width=3,
         ),

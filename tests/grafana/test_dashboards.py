@@ -84,6 +84,28 @@ def test_only_a_cluster_or_vllm_excuses_a_panel() -> None:
         assert (reasons == {CLUSTER_ONLY}) is (board.uid == "agentdyno-cluster")
 
 
+def test_what_is_per_request_is_over_good_answers_alone() -> None:
+    """Under overload most requests are rejected and call no LLM: over all of them a framework seems to do less."""
+    (compare,) = (board for board in BOARDS if board.uid == "agentdyno-compare")
+    shown = {panel.title: panel.queries for panel in compare.panels()}
+    for title in ("LLM calls per request", "Tokens per request"):
+        (query,) = shown[title]
+        (requests,) = re.findall(r"\bagentdyno_requests_total\{(.*?)\}", query.expr)
+        assert 'outcome="ok"' in requests.split(", "), title
+        calls, _, _ = query.expr.partition(" / ")
+        assert "outcome" not in calls, title
+
+
+def test_the_hosts_memory_is_there_on_a_cluster_too() -> None:
+    """Only a rig on one machine serves agentdyno_process_*; the pod of a host says its own size."""
+    shown = {panel.title: panel.queries for board in BOARDS for panel in board.panels()}
+    for title in ("Host memory", "Memory, peak"):
+        (query,) = shown[title]
+        outside, _, own = query.expr.partition(" or ")
+        assert own == outside.replace("agentdyno_process_", "process_"), title
+        assert " by (" in own, title  # else both are shown where both are, for their instances differ
+
+
 def test_latency_leads_to_traces_and_memory_to_the_heap() -> None:
     shown = {panel["title"]: panel for panel in panels(loaded(BOARDS[0]))}
     for title in ("Latency p99", "Latency, heat map", "Latency percentiles", "Phases, p99"):

@@ -75,6 +75,13 @@ def test_every_alert_is_unit_tested() -> None:
     assert fired == {rule["alert"] for rule in rules(ALERTS)}
 
 
+def test_every_recording_rule_has_an_expectation() -> None:
+    tests = yaml.safe_load((FOLDER / "tests" / "recording.yml").read_text())["tests"]
+    asked = " ".join(case["expr"] for test in tests for case in test["promql_expr_test"] if case["exp_samples"])
+    named = set(re.findall(r"\w+:\w+:\w+", asked))
+    assert named == {rule["record"] for rule in rules(FOLDER / "rules" / "recording.yml")}
+
+
 def test_recorded_names_say_level_metric_and_operation() -> None:
     for rule in rules(FOLDER / "rules" / "recording.yml"):
         assert rule["record"].count(":") == 2, rule["record"]

@@ -101,4 +101,4 @@ def test_series_get_the_same_labels_from_the_operator_as_from_our_own_prometheus
         assert first == {"targetLabel": "job", "replacement": job["job_name"]}
         assert [{names.get(key, key): value for key, value in rule.items()} for rule in rules] == own
         assert endpoint["honorLabels"] is job["honor_labels"] is True
-    assert {rule["target_label"] for rule in own} == {"run", "framework", "scenario", "role", "pod"}
+    assert {rule["target_label"] for rule in own} == {"run", "framework", "scenario", "backend", "role", "pod"}
