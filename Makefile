@@ -68,6 +68,7 @@ help:
 #: Develop
 #:   test                 all tests (PYTEST_ARGS='-k schedule -x')
 #:   test-capacity        searches for a capacity that is known (5 minutes, on a quiet machine)
+#:   test-images          build every framework's image and run each in containers (root, podman; 10 minutes)
 #:   test-vllm            against a real vLLM on the CPU (2 GB, minutes); record-vllm records its answers anew
 #:   lint, format         ruff and mypy; ruff's formatter
 #:   dashboards-json      grafana/dashboards/ from its source
@@ -178,6 +179,10 @@ test: setup
 .PHONY: test-capacity
 test-capacity: setup
 	@AGENTDYNO_KNOWN_CAPACITY=1 .venv/bin/python -m pytest tests/e2e/test_capacity.py
+
+.PHONY: test-images
+test-images: setup
+	@AGENTDYNO_ALL_IMAGES=1 .venv/bin/python -m pytest tests/k8s/test_containers.py -k every_framework
 
 .PHONY: test-vllm record-vllm
 test-vllm: setup

@@ -7,12 +7,14 @@ container_api.py. Without root, podman or mmdebstrap these tests are skipped.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -25,9 +27,11 @@ from agentdyno import __version__
 from agentdyno.cluster.bench import bench
 from agentdyno.cluster.profile import profile
 from agentdyno.cluster.release import Place
+from agentdyno.contract.adapter import find_variants
 from agentdyno.contract.run import ExitCode, Reason
 from agentdyno.record.heap_folder import read_index, read_profile
 from agentdyno.rig.environments import ROOT, adapter_environment, lock_sha256, profiler_environment, rig_environment
+from agentdyno.rig.frameworks import resolve
 from agentdyno.rig.options import Words
 from tests.cluster.test_bench import manifest_of, only, reasons, summary_of
 from tests.k8s.conftest import KEY
@@ -238,6 +242,26 @@ def ask(engine: Engine, cluster: ContainerCluster, query: str) -> list[Any]:
     said = engine.ask(f"http://{pod.ip}:9090/api/v1/query?{urlencode({'query': query})}")
     assert said is not None
     return json.loads(said)["data"]["result"]
+
+
+@pytest.mark.skipif(not os.environ.get("AGENTDYNO_ALL_IMAGES"), reason="it takes minutes: make test-images")
+@pytest.mark.parametrize("framework", sorted(find_variants(ROOT / "adapters")))
+def test_every_frameworks_image_runs(engine: Engine, cluster: ContainerCluster, tmp_path: Path, framework: str) -> None:
+    adapter, _ = resolve(framework)
+    if (image := f"host-{adapter.path.name}") != f"host-{FRAMEWORK}":
+        engine.build(f"host {adapter.path.name}")
+    runs = tmp_path / "runs"
+    bench(replace(words(runs, rate="2", workers="1"), framework=framework), PLACE)
+    assert reasons(runs) <= {"generator_late", "generator_cpu"}
+    manifest, summary = manifest_of(runs), summary_of(runs)
+    assert manifest.framework.name == framework
+    assert manifest.environment["lock_sha256"] == lock_sha256(adapter_environment(adapter.path))
+    (inspected,) = engine.json("image", "inspect", f"agentdyno/{image}:{__version__}")
+    about = {pod["component"]: pod["containers"] for pod in manifest.cluster["pods"]}
+    assert inspected["Id"] in about["sut"]["host"]["image_id"]
+    assert summary.load is not None
+    assert summary.load.ok == summary.load.arrivals == 20
+    assert summary.spans.expected == summary.spans.received
 
 
 def test_a_profiled_run_in_containers_has_the_heap_of_its_host(cluster: ContainerCluster, tmp_path: Path) -> None:
