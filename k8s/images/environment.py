@@ -111,12 +111,15 @@ def main() -> int:
         else:
             raise SetupError(f"There is no adapter folder {options.adapter!r}; give --build-arg ADAPTER=lightagent.")
         build(environment, options.lock_sha256)
+        modes = PycInvalidationMode.UNCHECKED_HASH
+        if options.what == "profiler":
+            # Its environment does not lead to our sources, so they were not compiled with it.
+            compileall.compile_dir(ROOT / "src", quiet=2, invalidation_mode=modes)
         if options.what == "rig":
             pip = [str(environment.python), "-m", "pip", "uninstall", "--yes", "--quiet"]
             subprocess.run([*pip, *development_tools()], check=True)
             remove_package_tools(environment.site_packages)
             remove_pip_programs(environment.path / "bin")
-            modes = PycInvalidationMode.UNCHECKED_HASH
             compileall.compile_dir(ROOT / "locustfiles", quiet=2, invalidation_mode=modes)
     except SetupError as error:
         sys.stderr.write(f"{error}\n")
