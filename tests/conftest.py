@@ -21,6 +21,8 @@ from tests.locales import comma_locale  # noqa: F401
 del os.environ["LOCUST_SKIP_MONKEY_PATCH"]
 
 
+_CORES = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+
 # By how long they take, from minutes down; what is not named takes less than the last.
 _LONGEST = (
     *("k8s", "conformance", "cluster", "e2e/test_soak.py", "load", "selfcheck", "e2e/test_faults.py"),
@@ -46,6 +48,12 @@ def group_of(nodeid: str) -> str:
 def pytest_xdist_make_scheduler(config, log):
     config.option.loadscopereorder = False
     return ByFolder(config, log)
+
+
+def pytest_runtest_setup(item):
+    """A rig stays on its own cores after a run: the next test of this process begins on all that it was given."""
+    if _CORES is not None:
+        os.sched_setaffinity(0, _CORES)
 
 
 def pytest_collection_modifyitems(config, items):
