@@ -16,7 +16,7 @@ from agentdyno.record.campaign_folder import CampaignFolder
 from agentdyno.record.manifest import Machine, machine_facts
 from agentdyno.rig import campaign_identity
 from agentdyno.rig.campaign_identity import differences, places_apart, rig_sha256, sources_sha256
-from agentdyno.rig.compare import CampaignWords, can_be_believed, compare
+from agentdyno.rig.compare import CampaignWords, Where, can_be_believed, compare
 from agentdyno.rig.options import BenchOptions, Words
 from tests.analysis.campaigns import CONTROL_AND_NULL, write_campaign
 from tests.golden.run import manifest as golden_manifest
@@ -77,10 +77,10 @@ def test_each_of_its_runs_is_watched_and_waits_as_asked_and_a_resumed_campaigns_
         return CampaignWords(names=[] if resume else ["bare"], resume=resume, bench=bench)
 
     with pytest.raises(Stop):
-        compare(words(str(tmp_path / "first")), measure=ask)
+        compare(words(str(tmp_path / "first")), Where(ask))
     (folder,) = (tmp_path / "campaigns").iterdir()
     with pytest.raises(Stop):
-        compare(words(str(tmp_path / "second"), folder), measure=ask)
+        compare(words(str(tmp_path / "second"), folder), Where(ask))
     assert [options.observe for options in asked] == [tmp_path / "first", tmp_path / "second"]
     assert [options.idle_wait_s for options in asked] == [3.0, 3.0]
 
@@ -162,7 +162,10 @@ def test_what_differs_is_said(monkeypatch: pytest.MonkeyPatch, field: str, value
 def test_a_campaign_goes_on_where_it_was_begun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     then = campaign(monkeypatch)
     folder = CampaignFolder(tmp_path)
-    assert places_apart(folder, then, on_cluster=False) == []
+    assert places_apart(folder, then, None) == []
+    assert places_apart(folder, then, ("vllm", "qwen")) == [
+        f"It was begun with the backend {then.backend} {then.model}; the release has vllm qwen."
+    ]
     then.runs = [PlannedRun(number=1, round=1, load=LoadName.STEADY, label="bare", run_id="r")]
     folder.run("r").mkdir(parents=True)
 
@@ -172,16 +175,16 @@ def test_a_campaign_goes_on_where_it_was_begun(monkeypatch: pytest.MonkeyPatch, 
 
     here = machine_facts()
     kept(msgspec.structs.replace(here, kernel="another", memory_bytes=1))
-    assert places_apart(folder, then, on_cluster=False) == []
-    assert places_apart(folder, then, on_cluster=True) == ["Its runs were measured on one machine."]
+    assert places_apart(folder, then, None) == []
+    assert places_apart(folder, then, (then.backend, then.model)) == ["Its runs were measured on one machine."]
     kept(msgspec.structs.replace(here, cpu_model="Abacus", cores_usable=64))
-    assert places_apart(folder, then, on_cluster=False) == [
+    assert places_apart(folder, then, None) == [
         f"Its runs were measured with the processor Abacus; here it is {here.cpu_model}.",
         f"Its runs were measured with the cores 64; here it is {here.cores_usable}.",
     ]
     kept(here, {"run": "r"})
-    assert places_apart(folder, then, on_cluster=True) == []
-    assert places_apart(folder, then, on_cluster=False) == ["Its runs were measured on a cluster."]
+    assert places_apart(folder, then, (then.backend, then.model)) == []
+    assert places_apart(folder, then, None) == ["Its runs were measured on a cluster."]
 
 
 def test_a_changed_adapter_is_another_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

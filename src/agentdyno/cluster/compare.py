@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 from agentdyno.cluster.bench import asked_of, prepare
 from agentdyno.cluster.kube import Kube
@@ -13,9 +11,8 @@ from agentdyno.cluster.settings import backend_kind, read_words, refuse
 from agentdyno.contract.adapter import AdapterFolder, Variant
 from agentdyno.contract.run import ExitCode
 from agentdyno.contract.summary import Summary
-from agentdyno.record.campaign_folder import CampaignFolder
 from agentdyno.record.folder import RunFolder
-from agentdyno.rig.compare import CampaignWords
+from agentdyno.rig.compare import CampaignWords, Where
 from agentdyno.rig.compare import compare as compare_anywhere
 from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.options import BenchOptions, OptionError, Words
@@ -35,8 +32,6 @@ def compare(words: CampaignWords, place: Place) -> ExitCode:
     refuse(words.bench, release.values())  # also with RESUME, which reads no other option of a run
     if words.resume is None:
         words = replace(words, heap=words.heap or "off")
-    else:
-        _refuse_another_backend(words.resume, release.values())
 
     def understand(bench: Words) -> BenchOptions:
         return read_words(bench, release.values())
@@ -52,15 +47,6 @@ def compare(words: CampaignWords, place: Place) -> ExitCode:
         asked = asked_of(options, adapter, variant, release.values(), None if heap is None else heap.interval_s)
         return prepare(asked, place, kube, release, interruption).measure(folder, interruption)
 
-    return compare_anywhere(words, there, TARGET, understand)
-
-
-def _refuse_another_backend(path: Path, values: dict[str, Any]) -> None:
-    """Raises OptionError where the release's backend is not the campaign's, FolderError where that cannot be read."""
-    campaign = CampaignFolder(path).read()
-    then, now = (campaign.backend, campaign.model), (backend_kind(values), values["backend"]["model"])
-    if then != now:
-        raise OptionError(
-            f"{path} cannot be resumed here, because runs of two kinds would be mixed. It was begun with the backend "
-            f"{' '.join(then)}; the release has {' '.join(now)}."
-        )
+    values = release.values()
+    backend = (backend_kind(values), values["backend"]["model"])
+    return compare_anywhere(words, Where(there, understand, TARGET, backend))

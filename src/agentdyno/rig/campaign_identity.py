@@ -80,19 +80,25 @@ def differences(campaign: Campaign) -> list[str]:
     return found
 
 
-def places_apart(folder: CampaignFolder, campaign: Campaign, *, on_cluster: bool) -> list[str]:
-    """In what the place of the runs that are kept differs from that of those to come; empty before the first one.
+def places_apart(folder: CampaignFolder, campaign: Campaign, cluster_backend: tuple[str, str] | None) -> list[str]:
+    """In what the place that a campaign was begun for, or that its kept runs were measured at, differs from this one.
 
+    cluster_backend: kind and model of the cluster's backend; None: the runs to come are measured on this machine.
     Raises DataError when a run that is kept cannot be read.
     """
+    begun = (campaign.backend, campaign.model)
+    if cluster_backend not in (None, begun):
+        return [f"It was begun with the backend {' '.join(begun)}; the release has {' '.join(cluster_backend)}."]
     tried: list[Probe | PlannedRun] = [*campaign.probes, *campaign.runs]
     kept = [each.run_id for each in tried if each.run_id is not None]
     if not kept:
         return []
     then = read_json(folder.run(kept[0]) / "manifest.json", Manifest)
-    if (then.cluster is not None) is not on_cluster:
-        return ["Its runs were measured on one machine." if on_cluster else "Its runs were measured on a cluster."]
-    if on_cluster:
+    if cluster_backend is None and then.cluster is not None:
+        return ["Its runs were measured on a cluster."]
+    if cluster_backend is not None and then.cluster is None:
+        return ["Its runs were measured on one machine."]
+    if cluster_backend is not None:
         return []  # which nodes its pods are on is the cluster's own affair, and in each run's manifest
     now = machine_facts().speed_facts()
     return [

@@ -61,25 +61,30 @@ class CampaignWords:
     bench: Words
 
 
-def compare(
-    words: CampaignWords,
-    measure: Measure = here,
-    target: str = "",
-    understand: Callable[[Words], BenchOptions] = read,
-) -> ExitCode:
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where a campaign's runs take place, and what is different there; without anything: this machine.
+
+    measure: how one is measured; understand: what reads its options; target: the word of `make` for the place;
+    backend: kind and model of a cluster's backend, None where each campaign chooses its own.
+    """
+
+    measure: Measure = here
+    understand: Callable[[Words], BenchOptions] = read
+    target: str = ""
+    backend: tuple[str, str] | None = None
+
+
+def compare(words: CampaignWords, where: Where = Where()) -> ExitCode:
     """Run or resume the campaign, compare and report; the campaign folder's path is the last line on stdout.
 
     VALID when the comparison can be believed, INVALID_RUN when it cannot, INTERRUPTED with what is measured kept.
-    measure: where the runs take place; target: the word of `make` for it, to go on with; understand: what reads a
-    run's options there.
     Raises OptionError, AdapterError, SetupError or FolderError for what the user can mend.
     """
-    folder, campaign = (
-        _begun(words, understand) if words.resume is None else _resumed(words, words.resume, bool(target))
-    )
-    status = CampaignRunner(folder, campaign, measure, observed_folder(words.bench.observe)).run()
+    folder, campaign = _begun(words, where) if words.resume is None else _resumed(words, words.resume, where)
+    status = CampaignRunner(folder, campaign, where.measure, observed_folder(words.bench.observe)).run()
     if status is CampaignStatus.INTERRUPTED:
-        say(f"What was measured is kept. Go on with: make compare {target}RESUME={folder.path}")
+        say(f"What was measured is kept. Go on with: make compare {where.target}RESUME={folder.path}")
         sys.stdout.write(f"{folder.path}\n")
         return ExitCode.INTERRUPTED
     say("computing every figure from the raw files")
@@ -105,7 +110,7 @@ def can_be_believed(comparison: Comparison) -> bool:
     return comparison.complete and everyone and (null is None or null.passed is not False)
 
 
-def _begun(words: CampaignWords, understand: Callable[[Words], BenchOptions]) -> tuple[CampaignFolder, Campaign]:
+def _begun(words: CampaignWords, where: Where) -> tuple[CampaignFolder, Campaign]:
     """A new campaign, nothing of it measured yet."""
     labels, null_pair = labels_of(_names(words.names), null_test=_switch("NULL", words.null or "on"))
     for label in labels:
@@ -123,7 +128,7 @@ def _begun(words: CampaignWords, understand: Callable[[Words], BenchOptions]) ->
             warmup=words.bench.warmup or f"{DEFAULT_WARMUP_S:g}s",
             duration=words.bench.duration or f"{DEFAULT_DURATION_S:g}s",
         )
-    options = understand(bench)
+    options = where.understand(bench)
     refuse_native_spans(options, "compare")
     refuse_vllm_cpu(options, "compare")
     heap, curves = _switch("HEAP", words.heap or "on"), _switch("CURVES", words.curves or "off")
@@ -163,7 +168,7 @@ def _begun(words: CampaignWords, understand: Callable[[Words], BenchOptions]) ->
     return folder, campaign
 
 
-def _resumed(words: CampaignWords, path: Path, on_cluster: bool) -> tuple[CampaignFolder, Campaign]:
+def _resumed(words: CampaignWords, path: Path, where: Where) -> tuple[CampaignFolder, Campaign]:
     """A campaign that was begun, when this checkout would measure the rest of it in the same way."""
     free = ("framework", "observe")
     given = [each.name for each in fields(words.bench) if each.name not in free and getattr(words.bench, each.name)]
@@ -172,7 +177,7 @@ def _resumed(words: CampaignWords, path: Path, on_cluster: bool) -> tuple[Campai
         raise OptionError("RESUME goes on with a campaign as it was begun; leave the other options out.")
     folder = CampaignFolder(path)
     campaign = folder.read()
-    found = [*differences(campaign), *places_apart(folder, campaign, on_cluster=on_cluster)]
+    found = [*differences(campaign), *places_apart(folder, campaign, where.backend)]
     if found:
         raise OptionError(f"{path} cannot be resumed here, because runs of two kinds would be mixed. {' '.join(found)}")
     left = sum(run.run_id is None for run in campaign.runs)
