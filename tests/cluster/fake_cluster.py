@@ -196,7 +196,9 @@ class FakeCluster:
         pod, container = request.match_info["pod"], request.query["container"]
         if pod not in self.pods:
             return web.json_response({"status": "Failure", "code": 404}, status=404)
-        if self.pods[pod]["status"]["phase"] == "Failed":
+        if self.pods[pod]["status"]["phase"] == "Pending":
+            return web.json_response({"message": f"pod {pod} does not have a host assigned"}, status=400)
+        if self.pods[pod]["status"]["phase"] in ("Failed", "Succeeded"):
             return web.json_response({"message": "cannot exec into a container in a completed pod"}, status=400)
         socket = web.WebSocketResponse(protocols=["v4.channel.k8s.io"])
         await socket.prepare(request)
@@ -401,6 +403,11 @@ class FakeCluster:
     def replaced(self, component: str) -> None:
         pod = self.named(component)
         pod["metadata"]["uid"] += "-another"
+
+    def unscheduled(self, component: str) -> None:
+        message = "0/1 nodes are available: 1 Insufficient cpu"
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        self.named(component)["status"].update({"phase": "Pending", "conditions": [condition], "containerStatuses": []})
 
     def waits(self, component: str, container: str, reason: str) -> None:
         for status in self.named(component)["status"]["containerStatuses"]:

@@ -131,6 +131,7 @@ def test_two_upgrades_begin_a_run_and_one_ends_it(cluster: FakeCluster, tmp_path
     assert len(changes) == 3
     assert all("--reset-values" in call and call[-2:] == ["--namespace", NAMESPACE] for call in changes)
     assert ["--wait" in call for call in changes] == [True, False, False]
+    assert all("--cleanup-on-fail" in call for call in changes)
     assert cluster.values["load"]["enabled"] is False
     assert cluster.given["prometheus"] == {"enabled": False}  # as a person had it
     assert not [name for name in cluster.pods if "load" in name]

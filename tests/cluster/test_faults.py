@@ -93,6 +93,8 @@ def test_a_lost_worker_is_seen_and_named(
     assert bench(words(tmp_path / "runs"), PLACE) is ExitCode.INVALID_RUN
     assert reason in reasons(tmp_path / "runs")
     assert says in messages(tmp_path / "runs")
+    # What the other one had sent is kept.
+    assert 1 in pq.read_table(only(tmp_path / "runs") / "requests.parquet")["worker"].to_pylist()
 
 
 def test_nothing_is_taken_from_a_pod_that_took_anothers_place(cluster: FakeCluster, tmp_path: Path) -> None:
@@ -111,6 +113,18 @@ def test_a_worker_that_is_never_there_is_missed(
     assert bench(words(tmp_path / "runs", ready_timeout="1s"), PLACE) is ExitCode.INVALID_RUN
     assert "The load did not start" in messages(tmp_path / "runs")
     assert "There are 2 pods of it" in messages(tmp_path / "runs")
+
+
+def test_a_load_that_no_node_takes_is_not_left_behind(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module, "_START_S", 0.1)
+    cluster.on_list = lambda c: c.values["load"]["enabled"] and c.unscheduled("load-worker")
+    cluster.looks = 10_000
+    assert bench(words(tmp_path / "runs", ready_timeout="1s"), PLACE) is ExitCode.INVALID_RUN
+    assert "1 Insufficient cpu" in messages(tmp_path / "runs")
+    assert cluster.values["load"]["enabled"] is False
+    assert [name for name in cluster.pods if "load" in name] == []
 
 
 def test_a_process_that_the_kernel_killed_within_the_host_is_seen(cluster: FakeCluster, tmp_path: Path) -> None:
@@ -230,6 +244,16 @@ def test_options_that_mean_nothing_there_are_refused(
         bench(words(tmp_path / "runs", **given), PLACE)
 
 
+def test_without_a_recorder_nothing_is_traced(cluster: FakeCluster, tmp_path: Path) -> None:
+    cluster.given["recorder"] = {"enabled": False}
+    cluster.set(cluster.given)
+    assert bench(words(tmp_path / "runs"), PLACE) is ExitCode.VALID
+    assert manifest_of(tmp_path / "runs").plan.trace_every == 0
+    assert not [note for note in summary_of(tmp_path / "runs").verdict.notes if "recorder" in note.message]
+    with pytest.raises(OptionError, match="TRACES needs a recorder"):
+        bench(words(tmp_path / "more", traces="20/s"), PLACE)
+
+
 def test_a_framework_that_is_a_program_of_its_own_is_refused(
     cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,6 +316,23 @@ def test_what_is_gone_cannot_be_fetched_and_another_run_is_left_alone(
     with pytest.raises(UserError, match="are gone from the namespace bench"):
         fetch(str(only(out)), out)
     assert cluster.values["load"]["enabled"] is True
+    assert (only(out) / "raw" / STATE_FILE).exists()
+
+
+def test_records_that_were_kept_as_long_as_they_could_be_are_gone(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kube, "PATIENCE_S", 0.5)
+    in_the_load(cluster, lambda: setattr(cluster, "down", True))
+    out = tmp_path / "runs"
+    bench(words(out), PLACE)
+    cluster.down = False
+    cluster.on_list = lambda _: None
+    for pod in cluster.pods.values():
+        if pod["metadata"]["labels"]["app.kubernetes.io/component"].startswith("load-"):
+            pod["status"]["phase"] = "Succeeded"
+    with pytest.raises(UserError, match="keepRecordsSeconds"):
+        fetch(str(only(out)), out)
     assert (only(out) / "raw" / STATE_FILE).exists()
 
 

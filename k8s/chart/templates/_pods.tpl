@@ -126,6 +126,9 @@ spec:
   type: ClusterIP
   selector:
     {{- include "agentdyno.selector" (list $top $component) | nindent 4 }}
+    {{- if gt (len .) 3 }}
+    agentdyno.io/run: {{ index . 3 | quote }}
+    {{- end }}
   ports:
     {{- range $name, $port := index . 2 }}
     - {name: {{ $name }}, port: {{ int64 $port }}, targetPort: {{ $name }}, protocol: TCP}

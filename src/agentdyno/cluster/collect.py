@@ -204,9 +204,11 @@ class Collection:
 
 
 def _holds_records(pod: Pod, state: State) -> bool:
-    """Not one that has ended or is going, nor one that took the place of a server of the run: its files are its own."""
+    """Not one that has not begun, has ended or is going, nor one that took the place of a server of the run: its files
+    are its own.
+    """
     own = pod.component not in SERVERS or pod.metadata.uid in {was.uid for was in state.servers}
-    return own and pod.status.phase not in ("Failed", "Succeeded") and pod.metadata.deletion_timestamp is None
+    return own and pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None
 
 
 def _apart(found: Sequence[Between | None]) -> int | None:

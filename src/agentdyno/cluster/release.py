@@ -66,7 +66,9 @@ class Release:
         with tempfile.TemporaryDirectory(prefix="agentdyno-") as folder:
             file = Path(folder) / "values.json"
             file.write_text(json.dumps(_over(given, values)), encoding="utf-8")
-            self._helm("upgrade", self.place.release, str(self.chart), "--reset-values", "-f", str(file), *wait)
+            # What an upgrade made before it failed is in no manifest that a later one compares with: it would stay.
+            how = ("--reset-values", "--cleanup-on-fail", "-f", str(file))
+            self._helm("upgrade", self.place.release, str(self.chart), *how, *wait)
 
     def remove(self) -> None:
         """Uninstall it and wait until its objects are gone; nothing happens when there is none. Raises HelmError."""

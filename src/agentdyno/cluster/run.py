@@ -24,6 +24,7 @@ from agentdyno.cluster.programs import Container
 from agentdyno.cluster.release import Release
 from agentdyno.cluster.settings import LOAD_OFF, LOAD_ON, State
 from agentdyno.cluster.watch import (
+    ENDED,
     LOCUST,
     disturbances,
     load_ended,
@@ -104,10 +105,13 @@ class ClusterRun:
 
         Raises KubeError when there is nothing left to go on with.
         """
-        if not self._kube.pods(run_labels(self._state)):
+        pods = self._kube.pods(run_labels(self._state))
+        load = load_pods(pods)
+        if not pods or (load and all(pod.status.phase in ENDED for pod in load)):
             raise NotThere(
-                f"The pods of run {self._state.run} are gone from the namespace {self._state.namespace}, and its "
-                "records with them: a later run has taken their place, or they were kept as long as they could be."
+                f"The records of run {self._state.run} are gone from the namespace {self._state.namespace}, and so "
+                "are the pods that held them, or they have ended: a later run has taken their place, or they were "
+                "kept as long as they could be (load.keepRecordsSeconds of the chart)."
             )
         return self._live(self._go_on)
 

@@ -81,6 +81,8 @@ def read_words(words: Words, values: dict[str, Any]) -> BenchOptions:
     Without WORKERS there are as many as the rate needs by the measured cost of a request: `load.ratePerWorker`.
     """
     refuse(words, values)
+    if not values["recorder"]["enabled"]:
+        words = replace(words, traces="off")
     workers = words.workers or str(workers_for(words, values))
     options = read(replace(words, workers=workers), environ={})
     kind, model = backend_kind(values), values["backend"]["model"]
@@ -108,6 +110,10 @@ def refuse(words: Words, values: dict[str, Any]) -> None:
     given = [name for name, text in shaping.items() if text is not None]
     if values["backend"]["kind"] != "mock" and given:
         raise OptionError(f"{', '.join(given)} shape the mock LLM; the release has {values['backend']['kind']}.")
+    if not values["recorder"]["enabled"] and words.traces not in (None, "off"):
+        raise OptionError(
+            "TRACES needs a recorder, and the release has none (recorder.enabled of the chart): TRACES=off."
+        )
 
 
 def workers_for(words: Words, values: dict[str, Any]) -> int:

@@ -17,6 +17,7 @@ from agentdyno.load.records import DISK_FULL_EXIT
 SERVERS = ("sut", "backend", "recorder")
 MASTER, WORKER = "load-master", "load-worker"
 LOCUST = "locust"
+ENDED = ("Failed", "Succeeded")  # phases of a pod of which no container runs, so that its files are gone
 # Of a container that the load's end does not stop, and that is looked at.
 _DISRUPTION = "DisruptionTarget"
 
