@@ -72,7 +72,7 @@ def test_a_prometheus_is_told_of_every_part_and_untold(tmp_path: Path, manifest:
             assert labels["scenario"] == manifest.plan.scenario
             assert labels["backend"] == manifest.backend["kind"]
         assert told["load"]["targets"] == ["127.0.0.1:9646"]
-        (run,) = running(tmp_path / "runs")
+        (run,) = running([tmp_path / "runs"])
         assert run.metrics["host"] == "http://127.0.0.1:8000/metrics"
     assert list(observed.iterdir()) == []
 
@@ -91,14 +91,14 @@ def test_who_looks_is_told_what_has_changed(tmp_path: Path, manifest: Manifest, 
             watching.tell()
             expected = {role: url.removeprefix("http://") for role, url in (("host", host), ("load", load)) if url}
             assert told() == expected
-            (run,) = running(tmp_path / "runs")
+            (run,) = running([tmp_path / "runs"])
             assert run.metrics.keys() == {"rig", *expected}
     assert list(observed.iterdir()) == []
 
 
 def test_without_observe_only_top_is_told(tmp_path: Path, manifest: Manifest, raw: Path) -> None:
     with Observation(manifest, raw, None):
-        assert [run.run_id for run in running(tmp_path / "runs")] == [manifest.run_id]
+        assert [run.run_id for run in running([tmp_path / "runs"])] == [manifest.run_id]
         assert sorted(path.name for path in tmp_path.iterdir()) == ["runs"]
 
 
@@ -123,7 +123,7 @@ def test_the_rigs_metrics_are_of_the_run_and_of_its_processes_by_role(manifest: 
     ]
     detailed = [sample("host", 1, 96, rss_bytes=1, pss_bytes=30_000_000)]
     with Observation(manifest, raw, None, Seen(plain, detailed)):
-        (run,) = running(raw.parents[1])
+        (run,) = running([raw.parents[1]])
         text = fetch(run.metrics["rig"], 5.0).decode()
         found = values(run.metrics["rig"])
     assert found["agentdyno_process_cpu_seconds_total", "host"] == 3.5
