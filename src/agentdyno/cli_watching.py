@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+_FOLDERS = (Path("runs"), Path("campaigns"))
+
 
 def add(app: typer.Typer) -> None:
     """Put them on the command line."""
@@ -15,18 +17,21 @@ def add(app: typer.Typer) -> None:
         "top",
         epilog="Examples:\n\n"
         "- `agentdyno top`: the bench that runs, until it ends or Ctrl-C\n"
-        "- `agentdyno top --once`: one look, for scripts; what happened since the start of the load",
+        "- `agentdyno top --once`: one answer, for scripts: what happens between two looks",
     )
     def watch_a_run(
         run: Annotated[str | None, typer.Argument(help="The beginning of a run's name; default: the newest.")] = None,
         interval: Annotated[float, typer.Option(min=0.5, max=3600, help="Seconds between looks.")] = 2.0,
-        once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
-        runs: Annotated[Path, typer.Option(help="Where run folders are.")] = Path("runs"),
+        once: Annotated[bool, typer.Option("--once", help="Show it once, after an interval, and end.")] = False,
+        runs: Annotated[
+            list[Path] | None,
+            typer.Option(help="Where run folders or campaigns are; may be given again. Default: runs and campaigns."),
+        ] = None,
     ) -> int:
         """Watch the running bench: rate, latency, phases, CPU, memory; exits with 2 when none runs."""
         from agentdyno.rig.top import top
 
-        return top(run, runs, every_s=interval, once=once)
+        return top(run, runs or _FOLDERS, every_s=interval, once=once)
 
     @app.command(
         "dashboards",

@@ -9,7 +9,10 @@ from statistics import median
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
+from agentdyno.record.live import running
+from agentdyno.rig.processes import fetch
 from tests.e2e.benches import ADAPTERS, PROGRAM, Bench, Benches, Ended, processes_of, strict_json, wait_for
 
 pytestmark = pytest.mark.e2e
@@ -110,6 +113,28 @@ def test_one_that_is_interrupted_keeps_what_it_has(benches: Benches) -> None:
     found = found_by(ended)
     assert (ended.code, ended.manifest["status"], len(found["segments"])) == (130, "interrupted", 1)
     assert found["failure"] == "The soak was interrupted before its end."
+
+
+def test_who_watches_sees_cpu_and_memory_by_role_and_nothing_of_it_is_kept(benches: Benches) -> None:
+    bench = benches.start("bare", *SLOW, program=SOAK)
+    stretch(bench)
+    (run,) = running([bench.out])
+
+    def seen(name: str) -> dict[str, float]:
+        families = text_string_to_metric_families(fetch(run.metrics["rig"], 5.0).decode())
+        return {s.labels["role"]: s.value for family in families for s in family.samples if s.name == name}
+
+    # Two stretches one after the other, each with a generator of its own.
+    for number in (1, 2):
+        wait_for(lambda at=number: list(bench.out.glob(f"*/raw/{at:04}/resources.jsonl")), f"stretch {number}")
+        wait_for(lambda: seen("agentdyno_process_cpu_seconds_total").keys() == {"host", "backend", "generator"}, "CPU")
+        assert seen("agentdyno_process_resident_memory_bytes")["host"] > 10_000_000
+        assert seen("agentdyno_process_proportional_memory_bytes")["host"] > 5_000_000
+    bench.interrupt(signal.SIGINT)
+    ended = bench.end()
+    ended.check_clean()
+    assert len(found_by(ended)["segments"]) >= 2
+    assert list(ended.folder.glob("**/resources*")) == []
 
 
 def test_a_host_that_dies_of_its_first_request(benches: Benches) -> None:

@@ -51,7 +51,7 @@ def test_each_load_is_told_of_and_untold(
         address = wait_for(lambda: told(observed).get("load"), "a load that is told of")
         assert told(observed).keys() == {"rig", "host", "backend", "load"}
         wait_for(partial(answered, address), "answers in the metrics")
-        assert top(None, bench.out, every_s=1.0, once=True) == 0
+        assert top(None, [bench.out], every_s=1.0, once=True) == 0
         looked = capsys.readouterr().out
         assert re.search(r" \d+\.\d/s ok, no errors; in flight", looked), looked
         wait_for(lambda: "load" not in told(observed), "the load's end")

@@ -73,6 +73,8 @@ def test_workers_are_summed_and_the_last_report_of_each_counts_once():
     assert found["agentdyno_load_requests_in_flight", ()] == 3
     assert found["agentdyno_load_workers", ()] == 2
     assert found["agentdyno_load_elapsed_seconds", ()] == 3.5
+    elapsed = "agentdyno_load_worker_elapsed_seconds"
+    assert [found[elapsed, (("worker", worker),)] for worker in "01"] == [2.5, 3.5]
     assert found["agentdyno_load_schedule_arrivals_per_second", ()] == 50
     assert found["agentdyno_load_latency_seconds_count", ()] == 3
     assert found["agentdyno_load_latency_seconds_sum", ()] == pytest.approx(0.05)
@@ -99,6 +101,18 @@ def test_a_new_run_begins_with_nothing():
     metrics.begin(PLAN)
     assert requests(metrics) == {}
     assert samples(metrics)["agentdyno_load_workers", ()] == 0
+
+
+def test_another_run_and_a_worker_that_waits_for_its_start_are_told_apart(monkeypatch):
+    """What looks at two moments must know whether it looks at one load, and how long each worker has counted."""
+    now = iter((1000.0, 2000.0))
+    monkeypatch.setattr("agentdyno.load.live.time.time", lambda: next(now))
+    metrics = LoadMetrics()
+    assert samples(metrics)["agentdyno_load_start_time_seconds", ()] == 1000
+    metrics.begin(PLAN)
+    assert samples(metrics)["agentdyno_load_start_time_seconds", ()] == 2000
+    metrics.on_report("w", msgspec.structs.replace(counts(0), elapsed_s=-0.4))
+    assert samples(metrics)["agentdyno_load_worker_elapsed_seconds", (("worker", "0"),)] == 0
 
 
 def test_exemplars_are_of_traced_requests_and_the_newest_worker_wins():

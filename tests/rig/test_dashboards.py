@@ -17,6 +17,7 @@ from agentdyno.contract.run import ExitCode
 from agentdyno.rig import dashboards as module
 from agentdyno.rig.environments import ROOT
 from agentdyno.rig.processes import answers, free_port
+from tests.rig.listening import addresses
 
 
 @pytest.fixture
@@ -120,14 +121,3 @@ def test_a_real_prometheus_listens_on_loopback_alone_and_ends_with_ctrl_c(tmp_pa
         finally:
             process.kill()
     assert not answers(f"http://127.0.0.1:{port}/-/ready", 1.0)
-
-
-def addresses(port: int) -> set[str]:
-    """The addresses that somebody listens on at this port, as the kernel writes them."""
-    found = set()
-    for table in ("tcp", "tcp6"):
-        for line in Path("/proc/net", table).read_text().splitlines()[1:]:
-            local, _, state = line.split()[1:4]
-            if state == "0A" and int(local.rpartition(":")[2], 16) == port:
-                found.add(local.rpartition(":")[0])
-    return found

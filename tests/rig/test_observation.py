@@ -5,7 +5,10 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -15,8 +18,11 @@ from agentdyno.record.manifest import Manifest
 from agentdyno.record.processes import Reading
 from agentdyno.record.sampler import Sample
 from agentdyno.rig import observation as module
-from agentdyno.rig.observation import Observation, export_to_collector
-from agentdyno.rig.processes import fetch
+from agentdyno.rig.backends import start_backend
+from agentdyno.rig.observation import Observation, export_to_collector, observed
+from agentdyno.rig.options import Words, read
+from agentdyno.rig.processes import Children, fetch
+from agentdyno.rig.watched_series import WatchedSeries
 from tests.golden.run import manifest as golden_manifest
 
 
@@ -54,10 +60,10 @@ def values(url: str) -> dict[tuple[str, ...], float]:
 def test_a_prometheus_is_told_of_every_part_and_untold(tmp_path: Path, manifest: Manifest, raw: Path) -> None:
     observed = tmp_path / "observed"
     watching = Observation(manifest, raw, observed)
-    watching.add("host", "http://127.0.0.1:8000")
-    watching.add("backend", "https://llm.example:8443/v1")
+    watching.add("host", "http://127.0.0.1:8000/metrics")
+    watching.add("backend", "https://llm.example:8443/behind/a/proxy/metrics")
     watching.add("recorder", None)
-    watching.add("load", "http://127.0.0.1:9646")
+    watching.add("load", "http://127.0.0.1:9646/metrics")
     with watching:
         (file,) = observed.glob("*.json")
         assert file.stem == manifest.run_id
@@ -66,13 +72,14 @@ def test_a_prometheus_is_told_of_every_part_and_untold(tmp_path: Path, manifest:
         assert told["host"]["targets"] == ["127.0.0.1:8000"]
         assert told["backend"]["targets"] == ["llm.example:8443"]
         assert told["backend"]["labels"]["__scheme__"] == "https"
+        assert told["backend"]["labels"]["__metrics_path__"] == "/behind/a/proxy/metrics"
         for entry in told.values():
             labels = entry["labels"]
             assert (labels["run"], labels["framework"]) == (manifest.run_id, manifest.framework.name)
             assert labels["scenario"] == manifest.plan.scenario
             assert labels["backend"] == manifest.backend["kind"]
         assert told["load"]["targets"] == ["127.0.0.1:9646"]
-        (run,) = running(tmp_path / "runs")
+        (run,) = running([tmp_path / "runs"])
         assert run.metrics["host"] == "http://127.0.0.1:8000/metrics"
     assert list(observed.iterdir()) == []
 
@@ -85,20 +92,70 @@ def test_who_looks_is_told_what_has_changed(tmp_path: Path, manifest: Manifest, 
         return {entry["labels"]["role"]: entry["targets"][0] for entry in entries if entry["labels"]["role"] != "rig"}
 
     with Observation(manifest, raw, observed) as watching:
-        for host, load in (("http://127.0.0.1:1", "http://127.0.0.1:2"), ("http://127.0.0.1:3", None)):
+        for host, load in (("http://127.0.0.1:1/m", "http://127.0.0.1:2/m"), ("http://127.0.0.1:3/m", None)):
             watching.add("host", host)
             watching.add("load", load)
             watching.tell()
-            expected = {role: url.removeprefix("http://") for role, url in (("host", host), ("load", load)) if url}
+            expected = {
+                role: url.removeprefix("http://").removesuffix("/m")
+                for role, url in (("host", host), ("load", load))
+                if url
+            }
             assert told() == expected
-            (run,) = running(tmp_path / "runs")
+            (run,) = running([tmp_path / "runs"])
             assert run.metrics.keys() == {"rig", *expected}
     assert list(observed.iterdir()) == []
 
 
+URL = "http://gpu.example:8000/behind/v1"
+
+
+@pytest.mark.parametrize(
+    ("words", "target"),
+    [
+        (Words(framework="bare", backend=URL, model="m"), None),  # whether it has any nobody knows: it is no target
+        (Words(framework="bare", backend="vllm", url=URL, model="m"), "http://gpu.example:8000/behind/metrics"),
+    ],
+)
+def test_of_a_backend_that_is_not_ours_only_vllms_metrics_are_looked_for(
+    tmp_path: Path, manifest: Manifest, raw: Path, words: Words, target: str | None
+) -> None:
+    """In a run of one load, and in one of many."""
+    options = read(words)
+    backend = start_backend(options, None, tmp_path / "log", Children())
+    assert backend.metrics_url == target
+    host = SimpleNamespace(url="http://127.0.0.1:1")
+    options = replace(options, observe=tmp_path / "observed")
+    run: Any = SimpleNamespace(
+        folder=SimpleNamespace(raw=raw), options=options, metrics_port=2, host=host, backend=backend
+    )
+    driven: Any = SimpleNamespace(host=host, backend=backend)
+    for watching in (observed(run, manifest), WatchedSeries(manifest, raw, options.observe, driven)):
+        with watching:
+            (told,) = running([tmp_path / "runs"])
+            assert told.metrics.get("backend") == target
+            assert told.metrics["host"] == "http://127.0.0.1:1/metrics"
+            entries = json.loads((tmp_path / "observed" / f"{manifest.run_id}.json").read_text())
+            found = [f"http://{it['targets'][0]}{it['labels']['__metrics_path__']}" for it in entries]
+            assert sorted(found) == sorted(told.metrics.values())
+
+
+def test_between_two_loads_nothing_is_known_of_cpu_and_memory(manifest: Manifest, raw: Path) -> None:
+    """What the last load's sampler saw last would look like a host that does nothing."""
+    backend = SimpleNamespace(metrics_url=None)
+    driven: Any = SimpleNamespace(host=SimpleNamespace(url="http://127.0.0.1:1"), backend=backend)
+    seen = [sample("host", 1, 1, cpu_s=2.5, rss_bytes=40_000_000)]
+    sampler: Any = SimpleNamespace(latest=Seen(seen, []))
+    with WatchedSeries(manifest, raw, None, driven) as series:
+        (run,) = running([raw.parents[1]])
+        with series.load(sampler):
+            assert values(run.metrics["rig"])["agentdyno_process_cpu_seconds_total", "host"] == 2.5
+        assert {name for name, *role in values(run.metrics["rig"]) if role} == set()
+
+
 def test_without_observe_only_top_is_told(tmp_path: Path, manifest: Manifest, raw: Path) -> None:
     with Observation(manifest, raw, None):
-        assert [run.run_id for run in running(tmp_path / "runs")] == [manifest.run_id]
+        assert [run.run_id for run in running([tmp_path / "runs"])] == [manifest.run_id]
         assert sorted(path.name for path in tmp_path.iterdir()) == ["runs"]
 
 
@@ -123,7 +180,7 @@ def test_the_rigs_metrics_are_of_the_run_and_of_its_processes_by_role(manifest: 
     ]
     detailed = [sample("host", 1, 96, rss_bytes=1, pss_bytes=30_000_000)]
     with Observation(manifest, raw, None, Seen(plain, detailed)):
-        (run,) = running(raw.parents[1])
+        (run,) = running([raw.parents[1]])
         text = fetch(run.metrics["rig"], 5.0).decode()
         found = values(run.metrics["rig"])
     assert found["agentdyno_process_cpu_seconds_total", "host"] == 3.5

@@ -103,11 +103,13 @@ class LoadMetrics(Collector):
     def __init__(self) -> None:
         self.plan: LoadPlan | None = None
         self.own: Callable[[], WorkerCounts | None] = lambda: None
+        self._start_s = time.time()
         self._reports: dict[str, WorkerCounts] = {}
 
     def begin(self, plan: LoadPlan) -> None:
         """A run starts: nothing has been counted."""
         self.plan = plan
+        self._start_s = time.time()
         self._reports.clear()
 
     def on_report(self, worker_id: str, counts: WorkerCounts) -> None:
@@ -127,10 +129,17 @@ class LoadMetrics(Collector):
             planned_s = self.plan.warmup_s + self.plan.duration_s + self.plan.cooldown_s
             yield _gauge("agentdyno_load_schedule_arrivals_per_second", "The rate asked for.", self.plan.rate)
             yield _gauge("agentdyno_load_planned_seconds", "The length of the schedule.", planned_s)
+        yield _gauge("agentdyno_load_start_time_seconds", "Unix time since which it counts.", self._start_s)
         yield _gauge("agentdyno_load_workers", "Workers that have reported.", len(workers))
         if not workers:
             return
         yield _gauge("agentdyno_load_elapsed_seconds", "Since t0.", max(it.elapsed_s for it in workers))
+        clocks = GaugeMetricFamily(
+            "agentdyno_load_worker_elapsed_seconds", "From t0 to each worker's last report.", labels=("worker",)
+        )
+        for it in sorted(workers, key=lambda it: it.worker):
+            clocks.add_metric((str(it.worker),), max(it.elapsed_s, 0.0))
+        yield clocks
         in_flight = sum(sum(it.in_flight.values()) for it in workers)
         yield _gauge("agentdyno_load_requests_in_flight", "Sent and not yet come to an outcome.", in_flight)
         now = max(workers, key=lambda it: it.elapsed_s).stage

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
+from agentdyno.record.checksums import RUNS_FOLDER
+
 _NAME = "live.json"
+_PLACES = ("*", f"*/{RUNS_FOLDER}/*")
 
 
 class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,10 +32,14 @@ def tell(raw: Path, run: LiveRun) -> None:
     write_whole(raw / _NAME, msgspec.json.encode(run))
 
 
-def running(runs: Path) -> list[LiveRun]:
-    """The runs under `runs` whose rig is alive, the newest first."""
+def running(folders: Iterable[Path]) -> list[LiveRun]:
+    """The runs under these folders whose rig is alive, the newest first.
+
+    folders: of run folders, or of campaigns, whose runs (and searches, each watched as one run) are in `runs/`.
+    """
+    files = {file for folder in folders for place in _PLACES for file in folder.glob(f"{place}/raw/{_NAME}")}
     found: list[LiveRun] = []
-    for file in sorted(runs.glob(f"*/raw/{_NAME}"), reverse=True):
+    for file in sorted(files, key=lambda file: file.parts[-3], reverse=True):  # names begin with the time
         try:
             run = msgspec.json.decode(file.read_bytes(), type=LiveRun)
         except FileNotFoundError:  # it has just ended

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -97,3 +99,21 @@ class Sampler:
                     }
         self._looks += 1
         return found
+
+
+@contextmanager
+def sampling(file: Path, roots: Mapping[str, int]) -> Iterator[Sampler]:
+    """Look at these processes, by role, while a load goes on; whoever starts its generators adds them.
+
+    Raises OSError where the looks could not be kept.
+    """
+    sampler = Sampler(file)
+    for role, pid in roots.items():
+        sampler.watch(role, pid)
+    sampler.start()
+    try:
+        yield sampler
+    finally:
+        sampler.stop()
+    if sampler.failure is not None:
+        raise sampler.failure

@@ -46,6 +46,11 @@ class Backend:
     _misses: int = 0
     _next_check: float = 0.0
 
+    @property
+    def metrics_url(self) -> str | None:
+        """Where its /metrics are; None for a server of which it is not known that it has any."""
+        return None
+
     def stalled(self) -> bool:
         """True once, when a child has missed several health checks in a row; at most one check a second."""
         if self.child is None or self._misses >= _HEALTH_MISSES or time.monotonic() < self._next_check:
@@ -75,6 +80,11 @@ class Backend:
 class MockBackend(Backend):
     """The scripted mock, which counts what it served by stage."""
 
+    @property
+    def metrics_url(self) -> str:
+        """See Backend."""
+        return self._root + "/metrics"
+
     def record(self) -> BackendRecord:
         """See Backend."""
         try:
@@ -89,6 +99,11 @@ class VllmBackend(Backend):
     """A vLLM, ours or the user's: its counters are those of its /metrics, less what they were when the load began."""
 
     _before: ServerCounters | None = None
+
+    @property
+    def metrics_url(self) -> str:
+        """See Backend."""
+        return self._root + "/metrics"
 
     def begin(self) -> None:
         """See Backend."""
@@ -115,7 +130,7 @@ class VllmBackend(Backend):
 
     def _counters(self) -> ServerCounters:
         try:
-            return read_counters(fetch(self._root + "/metrics", self._patience_s).decode())
+            return read_counters(fetch(self.metrics_url, self._patience_s).decode())
         except ValueError as error:
             raise OSError(f"its /metrics cannot be read: {error}") from error
 

@@ -13,6 +13,7 @@ from agentdyno.rig.environments import ROOT
 from agentdyno.rig.processes import Child, Children, free_port
 
 LOCUSTFILE = ROOT / "locustfiles" / "constant.py"
+_LOOPBACK = "127.0.0.1"
 
 
 def start_load(
@@ -43,9 +44,11 @@ def start_load(
     if plan.workers == 1:
         return [child("generator")]
     port = str(free_port())
-    master = child("coordinator", "--master", "--master-bind-port", port, "--expect-workers", str(plan.workers))
-    workers = [child(f"generator-{n}", "--worker", "--master-port", port) for n in range(plan.workers)]
-    return [master, *workers]
+    # All of them are on this machine; by itself Locust's master listens on every interface.
+    bound = ("--master-bind-host", _LOOPBACK, "--master-bind-port", port)
+    master = child("coordinator", "--master", *bound, "--expect-workers", str(plan.workers))
+    joined = ("--worker", "--master-host", _LOOPBACK, "--master-port", port)
+    return [master, *(child(f"generator-{n}", *joined) for n in range(plan.workers))]
 
 
 def _arguments(plan: LoadPlan, records: Path) -> list[str]:

@@ -66,16 +66,15 @@ class Observation:
         self._urls: dict[str, str] = {}
 
     def add(self, role: str, url: str | None) -> None:
-        """A role's metrics: the URL of its server, with or without a path; None: it has none, or none any more."""
+        """A role's metrics: their URL; None: it has none, or none any more."""
         self._urls.pop(role, None)
         if url is not None:
-            parts = urlsplit(url)
-            self._urls[role] = f"{parts.scheme}://{parts.netloc}/metrics"
+            self._urls[role] = url
 
     def __enter__(self) -> Observation:
         """Serve and tell. Raises OSError."""
         self._server, self._thread = start_http_server(0, addr="127.0.0.1", registry=self._registry)
-        self.add("rig", f"http://127.0.0.1:{self._server.server_port}")
+        self.add("rig", f"http://127.0.0.1:{self._server.server_port}/metrics")
         if self._told is not None:
             self._told.parent.mkdir(parents=True, exist_ok=True)
             forget_the_dead(self._told.parent)
@@ -111,9 +110,9 @@ class Observation:
 def observed(processes: RunProcesses, manifest: Manifest, latest: Latest | None = None) -> Observation:
     """The observation of a run whose servers are ready."""
     watching = Observation(manifest, processes.folder.raw, processes.options.observe, latest)
-    watching.add("load", f"http://127.0.0.1:{processes.metrics_port}")
-    for role, server in (("host", processes.host), ("backend", processes.backend)):
-        watching.add(role, None if server is None else server.url)
+    watching.add("load", f"http://127.0.0.1:{processes.metrics_port}/metrics")
+    watching.add("host", None if processes.host is None else f"{processes.host.url}/metrics")
+    watching.add("backend", None if processes.backend is None else processes.backend.metrics_url)
     return watching
 
 
@@ -169,6 +168,7 @@ def targets(run: LiveRun) -> list[dict[str, object]]:
             "backend": run.backend,
             "role": role,
             "__scheme__": parts.scheme,
+            "__metrics_path__": parts.path,
             _PID_LABEL: str(run.pid),
         }
         found.append({"targets": [parts.netloc], "labels": labels})

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from agentdyno.contract.adapter import AdapterFolder, Variant
 from agentdyno.record.checksums import write_checksums
 from agentdyno.record.folder import RunFolder
-from agentdyno.record.sampler import Sampler
+from agentdyno.record.sampler import Sampler, sampling
 from agentdyno.rig import cores
 from agentdyno.rig.driven_host import DrivenHost, follow_to_its_end
 from agentdyno.rig.environments import adapter_environment
@@ -96,20 +96,7 @@ class Series:
         if generator.exit_code() != 0:
             raise ChildFailed("generator", f"The load generator {generator.describe_exit()}.{generator.log_tail()}")
 
-    @contextmanager
-    def sampling(self, file: Path) -> Iterator[Sampler]:
-        """Look at host and backend from outside while a load goes on; whoever starts its generators adds them.
-
-        Raises OSError where the looks could not be kept.
-        """
-        sampler = Sampler(file)
-        sampler.watch("host", self.driven.host.child.pid)
-        if self.driven.backend.child is not None:
-            sampler.watch("backend", self.driven.backend.child.pid)
-        sampler.start()
-        try:
-            yield sampler
-        finally:
-            sampler.stop()
-        if sampler.failure is not None:
-            raise sampler.failure
+    def sampling(self, file: Path) -> AbstractContextManager[Sampler]:
+        """Look at host and backend from outside while a load goes on: see sampler.sampling."""
+        children = {"host": self.driven.host.child, "backend": self.driven.backend.child}
+        return sampling(file, {role: child.pid for role, child in children.items() if child is not None})

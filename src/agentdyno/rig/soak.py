@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Sequence
 
 import msgspec
 
@@ -13,6 +14,7 @@ from agentdyno.record.checksums import write_checksums
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Status
 from agentdyno.record.processes import Reading, default_reader
+from agentdyno.record.sampler import Sample, Sampler, sampling
 from agentdyno.rig.building import ensure, say
 from agentdyno.rig.environments import adapter_environment
 from agentdyno.rig.frameworks import resolve
@@ -102,6 +104,7 @@ class _SoakRun:
         self._plan = processes.options.plan
         self._name = processes.variant.name
         self._reader = default_reader()
+        self._sampler: Sampler | None = None
         self._count = max(SEGMENTS_MIN, round(self._plan.duration_s / SEGMENT_S))
         self._manifest = first_manifest(
             processes.options, processes.variant, processes.environment, processes.cores, processes.folder.run_id
@@ -118,7 +121,7 @@ class _SoakRun:
             try:
                 self._processes.interruption.listen()
                 host = self._start()
-                with observed(self._processes, self._manifest):
+                with observed(self._processes, self._manifest, self._latest):
                     self._follow(host)
             finally:
                 self._processes.interruption.end()
@@ -165,9 +168,13 @@ class _SoakRun:
     def _segment(self, host: Host, plan: LoadPlan, number: int) -> Segment:
         records = self._folder.raw / f"{number:04}"
         records.mkdir()
-        load = self._processes.start_load(plan, host, records)
-        self._processes.follow(load, plan, self._refuse_stalled)
-        self._processes.wait(SETTLE_S, self._refuse_stalled)
+        # For whoever watches alone: it is gone with the records, and looks no more when the host is read.
+        with sampling(records / "resources.jsonl", self._servers(host)) as self._sampler:
+            load = self._processes.start_load(plan, host, records)
+            for child in load:
+                self._sampler.watch("generator", child.pid)
+            self._processes.follow(load, plan, self._refuse_stalled)
+            self._processes.wait(SETTLE_S, self._refuse_stalled)
         outcomes = [
             msgspec.json.decode(line, type=RequestRecord).outcome
             for file in records.glob("requests-*.jsonl")
@@ -181,6 +188,14 @@ class _SoakRun:
         alive = [reading for reading in readings if reading is not None]
         sums = (_sum(alive, name) for name in ("rss_bytes", "pss_bytes", "uss_bytes"))
         return Segment(len(outcomes), outcomes.count(Outcome.OK), *sums)
+
+    def _servers(self, host: Host) -> dict[str, int]:
+        backend = self._processes.backend
+        children = {"host": host.child, "backend": None if backend is None else backend.child}
+        return {role: child.pid for role, child in children.items() if child is not None}
+
+    def _latest(self, *, detailed: bool) -> Sequence[Sample]:
+        return () if self._sampler is None else self._sampler.latest(detailed=detailed)
 
     def _refuse_stalled(self) -> None:
         if self._processes.backend is not None and self._processes.backend.stalled():

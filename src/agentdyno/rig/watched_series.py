@@ -18,7 +18,7 @@ class WatchedSeries:
     """One observation over all the loads, so that `agentdyno top` and Prometheus see one run.
 
     Enter it when the host is ready; use once. observe: see Observation. metrics_port: for the metrics of each load;
-    between two loads nobody looks for them.
+    between two loads nobody looks for them, nor is anything known of CPU and memory.
     """
 
     def __init__(self, manifest: Manifest, raw: Path, observe: Path | None, driven: DrivenHost) -> None:
@@ -43,18 +43,19 @@ class WatchedSeries:
     def load(self, sampler: Sampler) -> Iterator[None]:
         """Around one load. sampler: of the processes of this load. Raises OSError."""
         self._sampler = sampler
-        self._point(f"http://127.0.0.1:{self.metrics_port}")
+        self._point(f"http://127.0.0.1:{self.metrics_port}/metrics")
         self._observation.tell()
         try:
             yield
         finally:
+            self._sampler = None  # it looks no more: what it last saw is not what is
             self._point(None)
             self._observation.tell()
 
     def _point(self, load_url: str | None) -> None:
         # The host may be another process than for the load before.
-        self._observation.add("host", self._driven.host.url)
-        self._observation.add("backend", self._driven.backend.url)
+        self._observation.add("host", f"{self._driven.host.url}/metrics")
+        self._observation.add("backend", self._driven.backend.metrics_url)
         self._observation.add("load", load_url)
 
     def _latest(self, *, detailed: bool) -> Sequence[Sample]:
