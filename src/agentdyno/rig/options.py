@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from agentdyno.backends.vllm.copying_model import NAME as VLLM_CPU_MODEL
+from agentdyno.contract.api_key import ApiKeyError, read_api_key
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.proof import STEPS
 from agentdyno.contract.quantities import parse_duration_s, parse_rate_rps
@@ -187,8 +188,11 @@ def _otlp(text: str | None, backend: str, plan: LoadPlan) -> tuple[str, int] | N
 
 
 def api_key(environ: Mapping[str, str] = os.environ) -> str | None:
-    """The key for a backend of one's own, from the environment and from nowhere else."""
-    return next((environ[name] for name in API_KEY_VARIABLES if environ.get(name)), None)
+    """The key for a backend of one's own, from the environment and from nowhere else. Raises OptionError."""
+    try:
+        return read_api_key(environ, API_KEY_VARIABLES)
+    except ApiKeyError as error:
+        raise OptionError(str(error)) from error
 
 
 def trace_every(text: str, rate_rps: float) -> int:
