@@ -8,8 +8,14 @@ import pytest
 from agentdyno.backends.vllm.serving import SCRATCH, SOCKETS
 from agentdyno.record.folder import RunFolder
 from agentdyno.rig import backends, vllm_cpu
+from agentdyno.rig.frameworks import resolve
+from agentdyno.rig.interruption import Interrupted, Interruption
+from agentdyno.rig.options import Words, read
 from agentdyno.rig.processes import ChildFailed, Children, listening_socket
+from agentdyno.rig.run_processes import RunProcesses
 from agentdyno.rig.servers import start_recorder
+from tests.backends.vllm.test_guard import command, memory_of
+from tests.e2e.benches import processes_of
 
 
 def test_a_long_start_is_told_every_ten_seconds_with_its_end(
@@ -42,6 +48,31 @@ def test_what_ended_servers_left_is_removed_and_what_a_live_one_uses_stays(
         assert (dead.exists(), alive.exists(), scratch.exists()) == (False, True, True)
     vllm_cpu.remove_what_is_dead()
     assert (alive.exists(), scratch.exists(), scratch.parent.exists()) == (False, False, True)
+
+
+def test_one_that_is_given_up_while_it_starts_leaves_no_shared_memory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without a ready host a run's servers get 3 s to end; the guard's two signals alone take longer."""
+    monkeypatch.setattr(backends, "program", lambda _python: command(ends_at=99))
+    folder = RunFolder.create(tmp_path, "bare")
+
+    def interrupt(_self: object) -> None:
+        log = folder.log("backend")
+        if log.exists() and log.read_text().strip():
+            raise Interrupted
+
+    monkeypatch.setattr(backends._SignOfLife, "look", interrupt)
+    options = read(Words(framework="bare", backend="vllm-cpu"), environ={})
+    with Interruption() as interruption:
+        processes = RunProcesses(options, *resolve("bare"), folder, interruption)
+        with pytest.raises(Interrupted):
+            processes.start_host()
+        memory = memory_of(folder.log("backend"))
+        assert memory.exists()
+        processes.end_servers()
+    assert processes_of(tmp_path) == {}
+    assert not memory.exists()
 
 
 def test_an_address_for_spans_is_listened_at_and_one_that_is_taken_is_named(tmp_path: Path) -> None:

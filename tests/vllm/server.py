@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from agentdyno.backends.vllm.guard import GRACE_S
 from agentdyno.backends.vllm.serving import arguments, environment, program
 from agentdyno.rig.backends import VLLM_READY_S
 from agentdyno.rig.processes import Children, free_port
@@ -41,4 +42,4 @@ def served(log: Path, *, api_key: str | None = None, traces_url: str | None = No
         child.wait_ready(f"http://127.0.0.1:{port}/health", VLLM_READY_S)
         yield port
     finally:
-        children.stop(10.0)
+        children.stop(GRACE_S)

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from agentdyno.backends.vllm.counters import read_counters, server_facts, since
+from agentdyno.backends.vllm.guard import GRACE_S
 from agentdyno.backends.vllm.serving import arguments, environment, program
 from agentdyno.contract.run import BackendStats, ServerCounters
 from agentdyno.contract.scenario import SCENARIOS
@@ -163,7 +164,9 @@ def _start_vllm(
     settings = arguments(model_folder(), port=port, seed=options.plan.seed, parallel=parallel, traces_url=traces_url)
     variables = environment(cache_folder(), len(cores) if cores else 1)
     command = [*program(python()), *settings]
-    child = children.start("backend", command, log=log, cores=cores, environment=variables, orphaned=signal.SIGTERM)
+    child = children.start(
+        "backend", command, log=log, cores=cores, environment=variables, orphaned=signal.SIGTERM, grace_s=GRACE_S
+    )
     url = f"http://127.0.0.1:{port}"
     ready_s = child.wait_ready(f"{url}/health", VLLM_READY_S, _SignOfLife(log).look)
     say(f"vLLM: ready after {ready_s:.1f} s")
