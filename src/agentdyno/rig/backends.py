@@ -20,7 +20,7 @@ from agentdyno.record.manifest import Backend as BackendRecord
 from agentdyno.rig.building import say
 from agentdyno.rig.environments import VLLM_CPU
 from agentdyno.rig.options import MOCK, VLLM, BenchOptions
-from agentdyno.rig.processes import Child, Children, answers, fetch, free_port, listening_socket
+from agentdyno.rig.processes import Child, ChildFailed, Children, answers, fetch, free_port, listening_socket
 from agentdyno.rig.vllm_cpu import cache_folder, model_folder, python
 
 BACKEND_READY_S = 30.0
@@ -57,7 +57,7 @@ class Backend:
         return self._misses == _HEALTH_MISSES
 
     def begin(self) -> None:
-        """The load begins: what was served before it is not to be counted. Raises OSError when it does not answer."""
+        """The load begins: what was served before it is not to be counted. Raises ChildFailed where that is unknown."""
 
     def record(self) -> BackendRecord:
         """What it says of itself now. Raises OSError when it does not answer."""
@@ -93,7 +93,16 @@ class VllmBackend(Backend):
 
     def begin(self) -> None:
         """See Backend."""
-        self._before = self._counters()
+        try:
+            self._before = self._counters()
+        except OSError as error:
+            raise ChildFailed("backend", self._uncounted(error)) from error
+
+    def _uncounted(self, error: OSError) -> str:
+        text = f"{self._root} does not say what it has served, as vLLM does at /metrics ({error})."
+        if self.child is not None:
+            return text + self.child.log_tail()
+        return f"{text} BACKEND={VLLM} is for a vLLM; another server's address is BACKEND itself: BACKEND={self.url}"
 
     def record(self) -> BackendRecord:
         """See Backend."""
@@ -118,7 +127,7 @@ class VllmBackend(Backend):
         try:
             return read_counters(fetch(self._root + "/metrics", self._patience_s).decode())
         except ValueError as error:
-            raise OSError(f"its /metrics cannot be read: {error}") from error
+            raise OSError(f"of its /metrics: {error}") from error
 
 
 def start_backend(

@@ -249,12 +249,20 @@ def _backend(text: str, url: str | None) -> tuple[str, str | None]:
     if text == VLLM:
         if url is None:
             raise OptionError(f"BACKEND={VLLM} is a server of yours: add URL=http://host:8000/v1, or say {VLLM_CPU}.")
-        return VLLM, _address("URL", url)
+        return VLLM, _vllm_address(url)
     if url is not None:
         raise OptionError(f"URL goes with BACKEND={VLLM}; any other server's address is BACKEND itself.")
     if text in (MOCK, VLLM_CPU):
         return text, None
     return OPENAI, _address("BACKEND", text)
+
+
+def _vllm_address(text: str) -> str:
+    url = _address("URL", text)
+    if not url.endswith("/v1"):
+        meant = f"{url.partition('/v1/')[0].removesuffix('/metrics')}/v1"
+        raise OptionError(f"URL={text!r} is not where vLLM's API begins, which ends in /v1: say URL={meant} instead.")
+    return url
 
 
 def _address(name: str, text: str) -> str:
