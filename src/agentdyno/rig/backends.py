@@ -21,7 +21,7 @@ from agentdyno.rig.building import say
 from agentdyno.rig.environments import VLLM_CPU
 from agentdyno.rig.options import MOCK, VLLM, BenchOptions
 from agentdyno.rig.processes import Child, ChildFailed, Children, answers, fetch, free_port, listening_socket
-from agentdyno.rig.vllm_cpu import cache_folder, model_folder, python
+from agentdyno.rig.vllm_cpu import cache_folder, model_folder, python, threads
 
 BACKEND_READY_S = 30.0
 VLLM_READY_S = 300.0
@@ -171,7 +171,7 @@ def _start_vllm(
     port = free_port()
     parallel = SCENARIOS[options.plan.scenario].parallel
     settings = arguments(model_folder(), port=port, seed=options.plan.seed, parallel=parallel, traces_url=traces_url)
-    variables = environment(cache_folder(), len(cores) if cores else 1)
+    variables = environment(cache_folder(), threads(cores))
     command = [*program(python()), *settings]
     child = children.start(
         "backend",

@@ -37,6 +37,16 @@ def settings(*, parallel: bool) -> list[str]:
     return [*size, *shape, *tools, *counting]
 
 
+def shaping(cores: int) -> Mapping[str, str]:
+    """Variables that do so as well: the manifest names them. cores: as many threads."""
+    return {
+        "VLLM_CPU_KVCACHE_SPACE": _KV_SPACE_GIB,
+        # Not its own choice of cores: it stays on those that the rig gives it.
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "OMP_NUM_THREADS": str(cores),
+    }
+
+
 def environment(folder: Path, cores: int) -> Mapping[str, str]:
     """Variables for its process: offline, silent to the outside, its caches in `folder`. It is to run in the folder of
     sockets in there. cores: as many threads.
@@ -60,10 +70,7 @@ def environment(folder: Path, cores: int) -> Mapping[str, str]:
         "TRANSFORMERS_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
-        "VLLM_CPU_KVCACHE_SPACE": _KV_SPACE_GIB,
-        # Not its own choice of cores: it stays on those that the rig gives it.
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "OMP_NUM_THREADS": str(cores),
+        **shaping(cores),
         "VLLM_HOST_IP": "127.0.0.1",
         "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
         "OTEL_BSP_SCHEDULE_DELAY": _SPANS_EVERY_MS,
