@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from agentdyno.audit.command import audit
-from agentdyno.cluster.bench import bench
+from agentdyno.cluster.bench import bench, vllm_settings
 from agentdyno.cluster.release import Place
 from agentdyno.contract.run import ExitCode, Reason
 from agentdyno.contract.summary import Summary
@@ -149,7 +149,8 @@ def test_nothing_of_the_run_before_stays_in_the_values(cluster: FakeCluster, tmp
 
 
 def with_vllm(cluster: FakeCluster) -> None:
-    more = ["--chat-template=/x.jinja", "--api-key", "secret", "--api-key=secret", "--seed=1"]
+    more = ["--chat-template=/x.jinja", "--api-key", "hush", "--api-key=hush", "--seed=1"]
+    more += ["--api_key", "hush", "and hush", "--api_k=hush", "--hf-token", "hush", "--hf_token=hush"]
     cluster.given["backend"] = {"kind": "vllm", "model": "qwen", "vllm": {"extraArgs": more}}
     cluster.set(cluster.given)
 
@@ -173,6 +174,29 @@ def test_a_vllm_is_watched_and_its_own_count_is_kept(cluster: FakeCluster, tmp_p
     assert bench(words(tmp_path / "again"), PLACE) is ExitCode.INVALID_RUN
     assert "pod_evicted" in reasons(tmp_path / "again")
     assert any(name in before for name in cluster.pods)  # vLLM was not rolled
+
+
+def test_no_secret_of_vllm_is_in_the_run_folder(cluster: FakeCluster, tmp_path: Path) -> None:
+    with_vllm(cluster)
+    bench(words(tmp_path / "runs"), PLACE)
+    files = [file for file in only(tmp_path / "runs").rglob("*") if file.is_file()]
+    assert files
+    assert [file for file in files if b"hush" in file.read_bytes()] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        (["--api-key=k", "--enable-x", "word"], "--enable-x word"),
+        (["--api_key", "k1", "k2", "k3", "--x", "1"], "--x 1"),
+        (["--x", "1", "--hf-token", "k"], "--x 1"),
+        (["--hf_tok", "k", "-O3", "--hf-overrides", "{}"], "--hf-overrides {}"),
+        (["--api-server-count", "2", "--api-keys-of-another-kind"], "--api-server-count 2 --api-keys-of-another-kind"),
+    ],
+)
+def test_what_of_vllms_extra_words_is_shown(given: list[str], shown: str) -> None:
+    values = {"maxModelLen": 8192, "toolCallParser": "hermes", "extraArgs": given}
+    assert vllm_settings(values) == f"--max-model-len=8192 --tool-call-parser=hermes {shown}"
 
 
 def test_a_run_with_a_language_model_never_has_the_hash_of_one_with_the_mock(

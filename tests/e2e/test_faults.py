@@ -14,6 +14,7 @@ import pytest
 
 from agentdyno.contract.proof import KEY_VARIABLE
 from agentdyno.rig.environments import ROOT, adapter_environment
+from tests.backends.mock_process import MODEL, MockServer
 from tests.e2e.benches import (
     ADAPTERS,
     LONG,
@@ -108,6 +109,20 @@ def test_a_server_that_is_killed_in_the_middle(benches: Benches, child: str, rea
     assert ended.summary["load"]["ok"] > 0
     assert ended.summary["load"]["excluded"]["warmup"]["ok"] == 30
     ended.check_conserved()
+    ended.check_clean()
+
+
+def test_a_server_that_is_no_vllm_is_said_before_the_load(benches: Benches) -> None:
+    server = MockServer()
+    try:
+        mine = ("--backend", "vllm", "--url", f"http://127.0.0.1:{server.port}/v1", "--model", MODEL)
+        ended = benches.run("bare", *SHORT, *mine)
+    finally:
+        server.process.kill()
+    assert ended.code == 3
+    assert list(ended.reasons) == ["backend_failed"]
+    assert "that is not vLLM" in ended.reasons["backend_failed"]
+    assert ended.summary["load"] is None
     ended.check_clean()
 
 

@@ -326,6 +326,21 @@ def test_an_option_that_cannot_be_is_a_sentence_and_exit_2(fault, tmp_path):
     assert "Traceback" not in done.stderr
 
 
+def test_a_key_that_no_header_can_carry_is_a_sentence_without_it_and_exit_2(tmp_path, monkeypatch):
+    """On a cluster it comes from a Secret, which the rig does not read."""
+    monkeypatch.setitem(ENVIRONMENT, "AGENTDYNO_LLM_API_KEY", "sk-se\ncret")
+    done = run(folder(tmp_path))
+    assert done.returncode == 2
+    assert done.stderr.startswith("The host cannot start: The key in AGENTDYNO_LLM_API_KEY (not shown here) cannot be")
+    assert "sk-" not in done.stderr
+
+
+def test_an_adapter_is_given_its_key_without_the_line_end_of_a_secrets_file(started, monkeypatch):
+    monkeypatch.setitem(ENVIRONMENT, "AGENTDYNO_LLM_API_KEY", "sk-1\n")
+    _, log = started(start="sys.stderr.write(repr(llm.api_key))").end()
+    assert log == "'sk-1'"
+
+
 def test_a_base_url_without_a_scheme_is_a_sentence_and_exit_2(tmp_path):
     done = run(folder(tmp_path), llm="localhost:8001/v1")
     assert done.returncode == 2

@@ -9,6 +9,7 @@ import pytest
 from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from agentdyno.analysis.served import ATTRIBUTES
 from agentdyno.contract.phases import Phase
 from agentdyno.record.otlp import is_usable, native_spans
 from agentdyno.record.spans import (
@@ -78,10 +79,11 @@ def test_the_table_is_the_example(example: list[Span]) -> None:
 
 
 def test_every_attribute_of_the_code_is_explained() -> None:
-    named = set(re.findall(r"^\| `([a-z_.]+)` \| .* \| .* \|$", TEXT, re.M))
+    named = set(re.findall(r"^\| `([a-z0-9_.]+)` \| .* \| .* \|$", TEXT, re.M))
     structs = (RequestAttributes, ChatAttributes, ToolAttributes, ServedAttributes)
     used = {name for struct in structs for name in struct.__struct_encode_fields__}
-    assert used | {"agentdyno.phase", "error.type"} == {name for name in named if "." in name}
+    read = set(ATTRIBUTES.values())
+    assert used | read | {"agentdyno.phase", "error.type"} == {name for name in named if "." in name}
 
 
 def test_every_attribute_of_the_example_is_explained(example: list[Span]) -> None:

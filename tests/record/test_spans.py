@@ -260,6 +260,9 @@ def test_the_generators_spans_are_of_the_arrivals_that_were_traced_and_sent(tmp_
     assert {(s.service, s.kind, s.parent_span_id) for s in found} == {(Service.GENERATOR, SpanKind.CLIENT, None)}
 
 
+TOKENS = {"gen_ai.usage.prompt_tokens": 300, "gen_ai.usage.completion_tokens": 20}  # as vLLM 0.32.0 says it
+
+
 def sent_over_otlp(folder: Path, *scopes: str, start_ns: int) -> None:
     """A span of each instrumentation scope, of 10 ns, in the file that the recorder keeps of them."""
     sent = ExportTraceServiceRequest()
@@ -268,7 +271,9 @@ def sent_over_otlp(folder: Path, *scopes: str, start_ns: int) -> None:
         spans.scope.name = scope
         start = UNIX_NS + start_ns
         times = {"start_time_unix_nano": start, "end_time_unix_nano": start + 10}
-        spans.spans.add(name="step", trace_id=TRACE, span_id=b"12345678", **times)
+        span = spans.spans.add(name="step", trace_id=TRACE, span_id=b"12345678", **times)
+        for name, count in TOKENS.items():
+            span.attributes.add(key=name).value.int_value = count
     body = sent.SerializeToString()
     (folder / OTLP_FILE).write_bytes(len(body).to_bytes(4, "big") + body)
 
@@ -280,6 +285,23 @@ def test_native_spans_are_brought_to_the_runs_clock(tmp_path: Path) -> None:
         (30, 40, Service.FRAMEWORK, SpanKind.NATIVE),
         (30, 40, Service.BACKEND, SpanKind.SERVED),
     ]
+
+
+def test_vllms_counts_have_the_names_that_the_mocks_have_and_a_frameworks_are_left(tmp_path: Path) -> None:
+    sent_over_otlp(tmp_path, "openinference", "vllm.llm_engine", start_ns=30)
+    found, _ = read(tmp_path, frame(hello()), frame(served(), goodbye(Service.BACKEND)))
+    of_framework, of_vllm, of_mock = (
+        next(attributes(span) for span in found if span.service is service and span.name == name)
+        for service, name in (
+            (Service.FRAMEWORK, "step"),
+            (Service.BACKEND, "step"),
+            (Service.BACKEND, "llm_request"),
+        )
+    )
+    assert {name: count for name, count in of_framework.items() if "usage" in name} == TOKENS
+    counts = {name: count for name, count in of_vllm.items() if "usage" in name}
+    assert list(counts.values()) == list(TOKENS.values())
+    assert counts.keys() == {name for name in of_mock if "usage" in name}
 
 
 @pytest.mark.parametrize(("start_ns", "of_this_run"), [(-2 * S, False), (-S // 2, True)])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agentdyno.cli import run
 from agentdyno.contract.quantities import parse_duration_s, parse_rate_rps
 from agentdyno.rig.load import _arguments
-from agentdyno.rig.options import MOCK_MODEL, OBSERVED, OptionError, Words, read
+from agentdyno.rig.options import MOCK_MODEL, OBSERVED, OptionError, Words, api_key, read
 
 BAD = [
     ("rate", ["0", "-1", "abc", "", "1e3", "nan", "inf", "200 /s", "200/h", "٣", "100001", "1" * 400]),
@@ -169,10 +169,41 @@ def test_a_backend_of_the_users_own() -> None:
     assert (options.backend_url, options.model, options.api_key) == ("http://127.0.0.1:8001/v1", "m", "first")
 
 
+@pytest.mark.parametrize("around", ["{}\n", " {} ", "\t{}\r\n"])
+def test_a_key_is_taken_without_the_white_space_around_it(around: str) -> None:
+    """A client that cannot send a header shows it whole in its error, which goes to a log."""
+    assert api_key({"OPENAI_API_KEY": around.format("sk-1_a.B"), "AGENTDYNO_LLM_API_KEY": " \n"}) == "sk-1_a.B"
+
+
+@pytest.mark.parametrize("key", ["sk-12 34", "sk-12\n34", "sk-12\u00e934", "sk-12\x7f34", "\u2018sk-1234\u2019"])
+def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(key: str) -> None:
+    words = Words(framework="bare", backend="http://127.0.0.1:8001/v1", model="m")
+    with pytest.raises(OptionError, match=r"^The key in OPENAI_API_KEY \(not shown here\)") as caught:
+        read(words, environ={"OPENAI_API_KEY": key})
+    assert not re.search(r"sk-|\d", str(caught.value))
+
+
 def test_a_vllm_of_the_users_own() -> None:
     words = Words(framework="bare", backend="vllm", url="http://127.0.0.1:8001/v1/", model="m")
     options = read(words, environ={"OPENAI_API_KEY": "key"})
     assert (options.backend, options.backend_url, options.api_key) == ("vllm", "http://127.0.0.1:8001/v1", "key")
+
+
+@pytest.mark.parametrize(
+    ("url", "meant"),
+    [
+        ("http://gpu:8000", "http://gpu:8000/v1"),
+        ("http://gpu:8000/", "http://gpu:8000/v1"),
+        ("http://gpu:8000/metrics", "http://gpu:8000/v1"),
+        ("http://gpu:8000/v1/chat/completions", "http://gpu:8000/v1"),
+        ("https://gateway/qwen/v1/models/", "https://gateway/qwen/v1"),
+        ("http://gpu:8000/v11", "http://gpu:8000/v11/v1"),
+    ],
+)
+def test_an_address_of_a_vllm_that_is_not_its_apis_is_refused_with_the_one_that_is_meant(url: str, meant: str) -> None:
+    with pytest.raises(OptionError, match=f"^URL='{url}' is not .* ends in /v1: say URL={meant} instead\\.$"):
+        read(Words(framework="bare", backend="vllm", url=url, model="m"), environ={})
+    assert read(Words(framework="bare", backend="vllm", url=meant + "/", model="m"), environ={}).backend_url == meant
 
 
 def test_a_vllm_that_the_rig_starts() -> None:

@@ -118,6 +118,17 @@ def test_a_deaf_one_is_killed_with_what_it_started(children: Children, tmp_path:
     wait_for(lambda: gone(grandchild))
 
 
+def test_each_is_killed_after_the_longer_of_its_own_time_and_everybodys(children: Children, tmp_path: Path) -> None:
+    slow = (
+        "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: (time.sleep(1), sys.exit(7))); "
+        "print('up', flush=True); time.sleep(600)"
+    )
+    patient, hurried = (start(children, tmp_path, slow, grace_s=grace_s) for grace_s in (60.0, 0.0))
+    wait_for(lambda: patient.log.read_text(encoding="utf-8").count("up") == 2)
+    children.stop(0.2)
+    assert (patient.exit_code(), hurried.exit_code()) == (7, -signal.SIGKILL)
+
+
 def test_what_an_orderly_child_leaves_behind_is_killed(children: Children, tmp_path: Path) -> None:
     child = start(children, tmp_path, FORGETFUL)
     wait_for(lambda: child.exit_code() == 0)

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agentdyno.backends.vllm.serving import arguments, environment, program
+from agentdyno.backends.vllm.guard import GRACE_S
+from agentdyno.backends.vllm.serving import SOCKETS, arguments, environment, program
 from agentdyno.rig.backends import VLLM_READY_S
 from agentdyno.rig.processes import Children, free_port
 from agentdyno.rig.vllm_cpu import cache_folder, make_ready, model_folder, python
@@ -36,9 +37,10 @@ def served(log: Path, *, api_key: str | None = None, traces_url: str | None = No
             [*program(python()), *settings],
             log=log,
             environment=environment(cache_folder(), 1),
+            folder=cache_folder() / SOCKETS,
             orphaned=signal.SIGTERM,
         )
         child.wait_ready(f"http://127.0.0.1:{port}/health", VLLM_READY_S)
         yield port
     finally:
-        children.stop(10.0)
+        children.stop(GRACE_S)

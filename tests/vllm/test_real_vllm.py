@@ -95,6 +95,9 @@ def test_vllms_own_times_stand_in_the_same_traces(chain: Ended) -> None:
         # Two clocks: the span's Unix time is brought to the run's.
         assert call["start_monotonic_ns"] - 50e6 < span["start_monotonic_ns"]
         assert span["end_monotonic_ns"] < call["end_monotonic_ns"] + 50e6
+        said, counted = (json.loads(one["attributes"]) for one in (span, call))
+        for name in ("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"):
+            assert said[name] == counted.get(name, said[name])  # llamaindex streams, and asks for no usage
     times: dict[str, float] = chain.summary["backend_ms"]
     assert set(times) == {"queue", "prefill", "first_token", "decode", "end_to_end"}
     assert 0 < times["prefill"] <= times["first_token"] < times["end_to_end"]

@@ -12,13 +12,14 @@ from agentdyno.analysis.run_data import RunData
 from agentdyno.contract.run import Outcome
 from agentdyno.record.spans import SpanKind
 
-_ATTRIBUTES = {
+ATTRIBUTES = {
     "queue": "gen_ai.latency.time_in_queue",
     "prefill": "gen_ai.latency.time_in_model_prefill",
     "first_token": "gen_ai.latency.time_to_first_token",
     "decode": "gen_ai.latency.time_in_model_decode",
     "end_to_end": "gen_ai.latency.e2e",
 }
+"""vLLM's attributes, in seconds, by the names that figures have."""
 
 
 def backend_times(data: RunData) -> dict[str, float | None]:
@@ -35,7 +36,7 @@ def backend_times(data: RunData) -> dict[str, float | None]:
     spans = spans.filter(pc.is_in(spans["trace_id"], wanted))
     said = [json.loads(text) for text in spans["attributes"].to_pylist()]
     times: dict[str, float | None] = {}
-    for name, attribute in _ATTRIBUTES.items():
+    for name, attribute in ATTRIBUTES.items():
         known = [float(one[attribute]) * 1000 for one in said if one.get(attribute) is not None]
         times[name] = sum(known) / len(known) if known else None
     return times

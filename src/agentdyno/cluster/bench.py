@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from agentdyno.rig.profile import show as show_profile
 from agentdyno.rig.servers import FirstRequest
 
 INSTALL_S = 1800.0  # an example with vLLM downloads a model
+_SECRET_OPTIONS = ("--api-key", "--hf-token", "--watermark-config")  # those that vLLM's own log leaves out, too
 
 
 def install(place: Place, values: Sequence[Path]) -> ExitCode:
@@ -96,9 +96,19 @@ def asked_of(
 def vllm_settings(values: dict[str, Any]) -> str:
     """What else decides whether its tool calls succeed, by the chart's values."""
     words = [f"--max-model-len={int(values['maxModelLen'])}", f"--tool-call-parser={values['toolCallParser']}"]
-    more = [str(word) for word in values["extraArgs"]]
-    shown = [word for before, word in pairwise(["", *more]) if "--api-key" not in (before, word.partition("=")[0])]
-    return " ".join([*words, *shown])
+    return " ".join([*words, *_without_secrets(str(word) for word in values["extraArgs"])])
+
+
+def _without_secrets(words: Iterable[str]) -> Iterator[str]:
+    """vLLM's words without its secret options and all that these are given, which may be several words."""
+    secret = False
+    for word in words:
+        if word.startswith("--"):
+            option = word.partition("=")[0].replace("_", "-")
+            # It also takes the beginning of a name, where no other option begins like that.
+            secret = option != "--" and any(name.startswith(option) for name in _SECRET_OPTIONS)
+        if not secret:
+            yield word
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ import msgspec
 
 import agentdyno
 from agentdyno.contract.adapter import Adapter, AdapterError, LlmEndpoint, Variant, check_class, read_folder
+from agentdyno.contract.api_key import ApiKeyError, read_api_key
 from agentdyno.contract.proof import ProofError, key_from_environment
 from agentdyno.contract.scenario import SCENARIOS, Workload
 from agentdyno.contract.trace import Service
@@ -56,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
         llm_border.refresh()
         host = _host(options, variant, adapter, workload, key, llm_border, heap, native)
         listener = _listen(options)
-    except (AdapterError, ProofError, InstrumentMissing, msgspec.MsgspecError, ValueError) as error:
+    except (AdapterError, ApiKeyError, ProofError, InstrumentMissing, msgspec.MsgspecError, ValueError) as error:
         sys.stderr.write(f"The host cannot start: {error}\n")
         return 2
     try:
@@ -155,7 +156,7 @@ def _host(
     llm = LlmEndpoint(
         base_url=options.llm,
         model=options.model,
-        api_key=os.environ.get(API_KEY_VARIABLE) or "none",
+        api_key=read_api_key(os.environ, (API_KEY_VARIABLE,)) or "none",
         timeout_s=options.llm_timeout_s,
     )
     return Host(

@@ -27,6 +27,11 @@ _AT_ONCE = 4  # bodies in memory
 _BODY_S = 10.0
 _PROTOBUF = "application/x-protobuf"
 _BACKEND_SERVICES = ("agentdyno-backend", "vllm")
+# What vLLM calls by names that OpenTelemetry has since given up, and the names that it has now.
+_NOW_CALLED = {
+    "gen_ai.usage.prompt_tokens": "gen_ai.usage.input_tokens",
+    "gen_ai.usage.completion_tokens": "gen_ai.usage.output_tokens",
+}
 
 
 class OtlpEndpoint:
@@ -111,7 +116,8 @@ def _service(name: str, scope: str) -> Service:
 
 def _span(span: OtlpSpan, service: Service, scope: str, unix_offset_ns: int) -> Span:
     failed = span.status.code == Status.STATUS_CODE_ERROR
-    attributes = {pair.key: _value(pair.value) for pair in span.attributes}
+    names = _NOW_CALLED if service is Service.BACKEND else {}  # a framework's own instrumentation is left as it is
+    attributes = {names.get(pair.key, pair.key): _value(pair.value) for pair in span.attributes}
     return Span(
         trace_id=span.trace_id.hex(),
         span_id=span.span_id.hex(),

@@ -12,15 +12,16 @@ from typing import Any
 import msgspec
 
 from agentdyno.backends.vllm.counters import read_counters, server_facts, since
-from agentdyno.backends.vllm.serving import arguments, environment, program
+from agentdyno.backends.vllm.guard import GRACE_S
+from agentdyno.backends.vllm.serving import SOCKETS, arguments, environment, program
 from agentdyno.contract.run import BackendStats, ServerCounters
 from agentdyno.contract.scenario import SCENARIOS
 from agentdyno.record.manifest import Backend as BackendRecord
 from agentdyno.rig.building import say
 from agentdyno.rig.environments import VLLM_CPU
 from agentdyno.rig.options import MOCK, VLLM, BenchOptions
-from agentdyno.rig.processes import Child, Children, answers, fetch, free_port, listening_socket
-from agentdyno.rig.vllm_cpu import cache_folder, model_folder, python
+from agentdyno.rig.processes import Child, ChildFailed, Children, answers, fetch, free_port, listening_socket
+from agentdyno.rig.vllm_cpu import cache_folder, model_folder, python, threads
 
 BACKEND_READY_S = 30.0
 VLLM_READY_S = 300.0
@@ -61,7 +62,7 @@ class Backend:
         return self._misses == _HEALTH_MISSES
 
     def begin(self) -> None:
-        """The load begins: what was served before it is not to be counted. Raises OSError when it does not answer."""
+        """The load begins: what was served before it is not to be counted. Raises ChildFailed where that is unknown."""
 
     def record(self) -> BackendRecord:
         """What it says of itself now. Raises OSError when it does not answer."""
@@ -107,7 +108,16 @@ class VllmBackend(Backend):
 
     def begin(self) -> None:
         """See Backend."""
-        self._before = self._counters()
+        try:
+            self._before = self._counters()
+        except OSError as error:
+            raise ChildFailed("backend", self._uncounted(error)) from error
+
+    def _uncounted(self, error: OSError) -> str:
+        text = f"{self._root} does not say what it has served, as vLLM does at /metrics ({error})."
+        if self.child is not None:
+            return text + self.child.log_tail()
+        return f"{text} BACKEND={VLLM} is for a vLLM; another server's address is BACKEND itself: BACKEND={self.url}"
 
     def record(self) -> BackendRecord:
         """See Backend."""
@@ -132,7 +142,7 @@ class VllmBackend(Backend):
         try:
             return read_counters(fetch(self.metrics_url, self._patience_s).decode())
         except ValueError as error:
-            raise OSError(f"its /metrics cannot be read: {error}") from error
+            raise OSError(f"of its /metrics: {error}") from error
 
 
 def start_backend(
@@ -176,9 +186,18 @@ def _start_vllm(
     port = free_port()
     parallel = SCENARIOS[options.plan.scenario].parallel
     settings = arguments(model_folder(), port=port, seed=options.plan.seed, parallel=parallel, traces_url=traces_url)
-    variables = environment(cache_folder(), len(cores) if cores else 1)
+    variables = environment(cache_folder(), threads(cores))
     command = [*program(python()), *settings]
-    child = children.start("backend", command, log=log, cores=cores, environment=variables, orphaned=signal.SIGTERM)
+    child = children.start(
+        "backend",
+        command,
+        log=log,
+        cores=cores,
+        environment=variables,
+        folder=cache_folder() / SOCKETS,
+        orphaned=signal.SIGTERM,
+        grace_s=GRACE_S,
+    )
     url = f"http://127.0.0.1:{port}"
     ready_s = child.wait_ready(f"{url}/health", VLLM_READY_S, _SignOfLife(log).look)
     say(f"vLLM: ready after {ready_s:.1f} s")

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from agentdyno.backends.vllm.copying_model import NAME as VLLM_CPU_MODEL
+from agentdyno.contract.api_key import ApiKeyError, read_api_key
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.proof import STEPS
 from agentdyno.contract.quantities import parse_duration_s, parse_rate_rps
@@ -187,8 +188,11 @@ def _otlp(text: str | None, backend: str, plan: LoadPlan) -> tuple[str, int] | N
 
 
 def api_key(environ: Mapping[str, str] = os.environ) -> str | None:
-    """The key for a backend of one's own, from the environment and from nowhere else."""
-    return next((environ[name] for name in API_KEY_VARIABLES if environ.get(name)), None)
+    """The key for a backend of one's own, from the environment and from nowhere else. Raises OptionError."""
+    try:
+        return read_api_key(environ, API_KEY_VARIABLES)
+    except ApiKeyError as error:
+        raise OptionError(str(error)) from error
 
 
 def trace_every(text: str, rate_rps: float) -> int:
@@ -245,12 +249,20 @@ def _backend(text: str, url: str | None) -> tuple[str, str | None]:
     if text == VLLM:
         if url is None:
             raise OptionError(f"BACKEND={VLLM} is a server of yours: add URL=http://host:8000/v1, or say {VLLM_CPU}.")
-        return VLLM, _address("URL", url)
+        return VLLM, _vllm_address(url)
     if url is not None:
         raise OptionError(f"URL goes with BACKEND={VLLM}; any other server's address is BACKEND itself.")
     if text in (MOCK, VLLM_CPU):
         return text, None
     return OPENAI, _address("BACKEND", text)
+
+
+def _vllm_address(text: str) -> str:
+    url = _address("URL", text)
+    if not url.endswith("/v1"):
+        meant = f"{url.partition('/v1/')[0].removesuffix('/metrics')}/v1"
+        raise OptionError(f"URL={text!r} is not where vLLM's API begins, which ends in /v1: say URL={meant} instead.")
+    return url
 
 
 def _address(name: str, text: str) -> str:

@@ -18,6 +18,7 @@ from agentdyno.rig.cores import CorePlan
 from agentdyno.rig.environments import ROOT, VLLM_CPU, Environment, Facts, facts, normalised, rig_environment
 from agentdyno.rig.options import BenchOptions
 from agentdyno.rig.snapshots import HeapProfiling
+from agentdyno.rig.vllm_cpu import backend_environment, facts_of
 
 
 def first_manifest(
@@ -36,6 +37,8 @@ def first_manifest(
     manifest = manifest_of(options, variant, facts(environment), facts(rig_environment()), machine_facts(), run_id)
     manifest.heap_profile = None if heap is None else heap.facts()
     manifest.native_spans = None if native is None else native_facts(variant, native)
+    if (served_from := backend_environment(options)) is not None:
+        manifest.backend |= facts_of(served_from, cores.rest)
     manifest.cores = {
         "host": sorted(cores.host) if cores.host else None,
         "rest": sorted(cores.rest) if cores.rest else None,

@@ -55,11 +55,14 @@ def free_port() -> int:
 
 
 class Child:
-    """One child process that `Children` has just started. role: what it is called in messages."""
+    """One child process that `Children` has just started. role: what it is called in messages. grace_s: what it needs
+    to end in order.
+    """
 
-    def __init__(self, role: str, log: Path, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, role: str, log: Path, process: subprocess.Popen[bytes], grace_s: float = 0.0) -> None:
         self.role = role
         self.log = log
+        self.grace_s = grace_s
         self._process = process
         self.started_ns = time.monotonic_ns()
 
@@ -168,13 +171,14 @@ class Children:
         inherit: tuple[socket.socket, ...] = (),
         folder: Path | None = None,
         orphaned: signal.Signals = signal.SIGKILL,
+        grace_s: float = 0.0,
     ) -> Child:
         """Start one, in a session of its own, so that Ctrl-C reaches only the rig, which then ends it in order.
 
         role: what it is called in messages. cores: where it may run (None: anywhere). inherit: sockets it is given.
         folder: where it runs (None: where the rig does). On Linux it dies with the rig, even when that is killed:
-        orphaned is the signal that it then gets, SIGTERM for one that has processes of its own to end. Raises
-        ChildFailed.
+        orphaned is the signal that it then gets, SIGTERM for one that has processes of its own to end. grace_s: it is
+        never killed sooner than that after it was asked to end. Raises ChildFailed.
         """
         with self._shield(), log.open("ab") as out:
             try:
@@ -192,7 +196,7 @@ class Children:
             except (OSError, subprocess.SubprocessError) as error:
                 why = getattr(error, "strerror", None) or error
                 raise ChildFailed(role, f"The {role} cannot be started: {command[0]}: {why}.") from error
-            child = Child(role, log, process)
+            child = Child(role, log, process, grace_s)
             self._started.append(child)
             if cores and hasattr(os, "sched_setaffinity"):
                 with suppress(ProcessLookupError):  # it has died already; whoever waits for it will say so
@@ -200,13 +204,15 @@ class Children:
         return child
 
     def stop(self, grace_s: float) -> None:
-        """Ask all to end at once, then wait, the last one started first, and kill what is left after `grace_s`."""
-        deadline = time.monotonic() + grace_s
+        """Ask all to end at once, then wait, the last one started first, and kill what is left after `grace_s`, or
+        after its own where that is longer.
+        """
+        asked = time.monotonic()
         for child in self._started:
             if child.exit_code() is None:
                 child.ask_to_end()
         for child in reversed(self._started):
-            child.stop(max(0.0, deadline - time.monotonic()))
+            child.stop(max(0.0, asked + max(grace_s, child.grace_s) - time.monotonic()))
 
 
 class NoAnswer(OSError):

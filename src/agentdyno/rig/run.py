@@ -19,7 +19,7 @@ from agentdyno.rig import cores
 from agentdyno.rig.building import say
 from agentdyno.rig.collect import ask_backend, ask_host, export_clients, keep_records, resource
 from agentdyno.rig.conclusion import Conclusion, cannot, disk_or_rig
-from agentdyno.rig.environments import ROOT, Environment, check
+from agentdyno.rig.environments import ROOT, Environment, check, shown
 from agentdyno.rig.interruption import Interrupted, Interruption
 from agentdyno.rig.observation import export_to_collector, observed
 from agentdyno.rig.options import BenchOptions
@@ -29,6 +29,7 @@ from agentdyno.rig.progress import LiveLoad
 from agentdyno.rig.run_processes import NoRoom, RunProcesses
 from agentdyno.rig.servers import STALLED, Host, WrongAnswer
 from agentdyno.rig.snapshots import HeapProfiling, Snapshots, taken_from
+from agentdyno.rig.vllm_cpu import backend_environment
 
 
 class RunStopped(Exception):
@@ -129,10 +130,11 @@ class Run:
             self._rest()
 
     def _refuse_changed_environment(self) -> None:
-        for environment in filter(None, (self._environment, self._native)):
+        served_from = backend_environment(self._options)
+        for environment in filter(None, (self._environment, self._native, served_from)):
             differences = check(environment)
             if differences:
-                again = f"Rebuild it: rm -r {environment.path.relative_to(ROOT)}, and run this again."
+                again = f"Rebuild it: rm -r {shown(environment.path, ROOT)}, and run this again."
                 raise RunStopped(Reason.ENVIRONMENT_DIFFERS, " ".join([*differences[:5], again]))
 
     def _start_sampler(self) -> None:

@@ -106,7 +106,7 @@ class RunProcesses:
     def first_answer(self, host: Host) -> float:
         """Ask the host once; how long its verified answer took, ms. What the backend serves is counted from here on.
 
-        Raises ChildFailed or WrongAnswer; OSError when the backend does not say what it has counted by now.
+        Raises ChildFailed, also when the backend does not say what it has counted by now, or WrongAnswer.
         """
         took_ms = first_answer(host, self.options, self.key)
         if self.backend is not None:

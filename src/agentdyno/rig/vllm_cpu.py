@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 from dataclasses import replace
@@ -10,9 +11,9 @@ from pathlib import Path
 import msgspec
 
 from agentdyno.backends.vllm.copying_model import write_model
-from agentdyno.backends.vllm.serving import SCRATCH, SOCKETS, TEMPLATE
+from agentdyno.backends.vllm.serving import SCRATCH, SOCKETS, TEMPLATE, shaping
 from agentdyno.rig.building import ensure
-from agentdyno.rig.environments import ROOT, VLLM_CPU, SetupError, facts, vllm_cpu_environment
+from agentdyno.rig.environments import ROOT, VLLM_CPU, Environment, SetupError, facts, vllm_cpu_environment
 from agentdyno.rig.options import BenchOptions, OptionError
 
 
@@ -27,6 +28,24 @@ def refuse_vllm_cpu(options: BenchOptions, command: str) -> None:
     """For a command whose figures are of a cost. Raises OptionError."""
     if options.backend == VLLM_CPU:
         raise OptionError(f"BACKEND={VLLM_CPU} shows that the path works, not what it costs: {command} needs another.")
+
+
+def backend_environment(options: BenchOptions) -> Environment | None:
+    """The environment of the options' backend; None for one that has none of its own here."""
+    return vllm_cpu_environment() if options.backend == VLLM_CPU else None
+
+
+def threads(cores: frozenset[int] | None) -> int:
+    """One a core. cores: those that it may use; None: any."""
+    return len(cores) if cores else 1
+
+
+def facts_of(environment: Environment, cores: frozenset[int] | None) -> dict[str, str]:
+    """For the manifest, beside its settings: the variables that shape it, and what it was built from. Raises
+    SetupError.
+    """
+    variables = " ".join(f"{name}={value}" for name, value in shaping(threads(cores)).items())
+    return {"variables": variables, "lock_sha256": facts(environment).lock_sha256}
 
 
 def make_ready() -> str:
@@ -47,15 +66,26 @@ def remove_what_is_dead() -> None:
     """
     sockets, scratch = cache_folder() / SOCKETS, cache_folder() / SCRATCH
     sockets.mkdir(parents=True, exist_ok=True)
-    for file in sockets.iterdir():
-        with socket.socket(socket.AF_UNIX) as client:
-            try:
-                client.connect(str(file))
-            except (ConnectionRefusedError, FileNotFoundError):
+    # By the folder's descriptor: a path that is connected to has 107 characters at most.
+    within = os.open(sockets, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for file in sockets.iterdir():
+            if not _is_served(f"/proc/self/fd/{within}/{file.name}"):
                 file.unlink(missing_ok=True)
+    finally:
+        os.close(within)
     if not any(sockets.iterdir()):
         shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(exist_ok=True)
+
+
+def _is_served(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        try:
+            client.connect(path)
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+    return True
 
 
 def python() -> Path:

@@ -21,6 +21,7 @@ from types import FrameType
 ASK_AGAIN_S = 2.5
 KILL_S = 5.0
 TIDY_S = 2.0
+GRACE_S = 12.0  # whoever asked it waits so long: killed sooner, the guard and the tracker leave what they would remove
 _POLL_S = 0.05
 _TRACKER = b"multiprocessing.resource_tracker"
 

@@ -15,7 +15,6 @@ SOCKETS, SCRATCH = "sockets", "tmp"
 _KV_SPACE_GIB = "1"
 _BATCH_TOKENS = 8192
 _SPANS_EVERY_MS = "200"
-_LONGEST_SOCKET_FOLDER = 65  # a socket's path has 107 characters at most, and its name is a UUID
 
 
 def arguments(model: Path, *, port: int, seed: int, parallel: bool, traces_url: str | None = None) -> list[str]:
@@ -38,8 +37,20 @@ def settings(*, parallel: bool) -> list[str]:
     return [*size, *shape, *tools, *counting]
 
 
+def shaping(cores: int) -> Mapping[str, str]:
+    """Variables that do so as well: the manifest names them. cores: as many threads."""
+    return {
+        "VLLM_CPU_KVCACHE_SPACE": _KV_SPACE_GIB,
+        # Not its own choice of cores: it stays on those that the rig gives it.
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "OMP_NUM_THREADS": str(cores),
+    }
+
+
 def environment(folder: Path, cores: int) -> Mapping[str, str]:
-    """Variables for its process: offline, silent to the outside, its caches in `folder`. cores: as many threads."""
+    """Variables for its process: offline, silent to the outside, its caches in `folder`. It is to run in the folder of
+    sockets in there. cores: as many threads.
+    """
     caches = {
         "HF_HOME": "hf",
         "XDG_CACHE_HOME": "cache",
@@ -50,20 +61,16 @@ def environment(folder: Path, cores: int) -> Mapping[str, str]:
         "NUMBA_CACHE_DIR": "numba",
         "TMPDIR": SCRATCH,
     }
-    sockets = folder / SOCKETS
-    short = len(str(sockets)) < _LONGEST_SOCKET_FOLDER
     return {
-        **{name: str(folder / place) for name, place in caches.items()},
         # A signal leaves sockets and scratch files behind: there the next start finds and removes them.
-        **({"VLLM_RPC_BASE_PATH": str(sockets)} if short else {}),
+        **{name: str(folder / place) for name, place in caches.items()},
+        # A socket's path has 107 characters at most, which a checkout's own may use up.
+        "VLLM_RPC_BASE_PATH": ".",
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
-        "VLLM_CPU_KVCACHE_SPACE": _KV_SPACE_GIB,
-        # Not its own choice of cores: it stays on those that the rig gives it.
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "OMP_NUM_THREADS": str(cores),
+        **shaping(cores),
         "VLLM_HOST_IP": "127.0.0.1",
         "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
         "OTEL_BSP_SCHEDULE_DELAY": _SPANS_EVERY_MS,
