@@ -85,6 +85,28 @@ def test_each_of_its_runs_is_watched_and_waits_as_asked_and_a_resumed_campaigns_
     assert [options.idle_wait_s for options in asked] == [3.0, 3.0]
 
 
+@pytest.mark.frameworks
+def test_each_of_its_runs_is_on_record_with_the_stated_settings_and_a_resumed_campaigns_too(tmp_path: Path) -> None:
+    asked: list[BenchOptions] = []
+
+    def ask(options: BenchOptions, *_: object) -> tuple[Summary, ExitCode]:
+        asked.append(options)
+        raise Stop
+
+    mine = {"backend": "vllm", "url": "http://gpu:1/v1", "model": "m", "settings": "--quantization  gptq"}
+    bench = Words(framework="", out=str(tmp_path / "campaigns"), **mine)
+    with pytest.raises(Stop):
+        compare(CampaignWords(names=["bare"], bench=bench), measure=ask)
+    (folder,) = (tmp_path / "campaigns").iterdir()
+    with pytest.raises(Stop):
+        compare(CampaignWords(names=[], resume=folder, bench=Words(framework="")), measure=ask)
+    assert [options.settings for options in asked] == ["--quantization gptq"] * 2
+    assert [options.workload.served_by for options in asked] == ["vllm m, stated: --quantization gptq"] * 2
+    again = Words(framework="", settings="--quantization awq")
+    with pytest.raises(UserError, match="RESUME goes on with a campaign as it was begun"):
+        compare(CampaignWords(names=[], resume=folder, bench=again), measure=ask)
+
+
 def campaign(monkeypatch: pytest.MonkeyPatch) -> Campaign:
     """One that this checkout could have begun; the environment of bare is taken to be ready."""
     then = Entry(

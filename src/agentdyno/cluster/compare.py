@@ -6,15 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agentdyno.cluster.bench import asked_of, prepare
+from agentdyno.cluster.bench import asked_of, backend_of, prepare
 from agentdyno.cluster.kube import Kube
 from agentdyno.cluster.release import Place, Release
-from agentdyno.cluster.settings import backend_kind, read_words, refuse
+from agentdyno.cluster.settings import read_words, refuse
 from agentdyno.contract.adapter import AdapterFolder, Variant
 from agentdyno.contract.run import ExitCode
 from agentdyno.contract.summary import Summary
 from agentdyno.record.campaign_folder import CampaignFolder
 from agentdyno.record.folder import RunFolder
+from agentdyno.rig.campaign_identity import first_kept
 from agentdyno.rig.compare import CampaignWords
 from agentdyno.rig.compare import compare as compare_anywhere
 from agentdyno.rig.interruption import Interruption
@@ -22,6 +23,7 @@ from agentdyno.rig.options import BenchOptions, OptionError, Words
 from agentdyno.rig.snapshots import HeapProfiling
 
 TARGET = "TARGET=k8s "
+_OF_THE_BACKEND = ("kind", "model", "weights", "revision", "settings")
 
 
 def compare(words: CampaignWords, place: Place) -> ExitCode:
@@ -57,10 +59,15 @@ def compare(words: CampaignWords, place: Place) -> ExitCode:
 
 def _refuse_another_backend(path: Path, values: dict[str, Any]) -> None:
     """Raises OptionError where the release's backend is not the campaign's, FolderError where that cannot be read."""
-    campaign = CampaignFolder(path).read()
-    then, now = (campaign.backend, campaign.model), (backend_kind(values), values["backend"]["model"])
-    if then != now:
+    folder = CampaignFolder(path)
+    campaign = folder.read()
+    kept = first_kept(folder, campaign)
+    then = {"kind": campaign.backend, "model": campaign.model} if kept is None else kept.backend
+    now = backend_of(values)
+    apart = [name for name in _OF_THE_BACKEND if name in then and then[name] != now.get(name)]
+    if apart:
+        had, has = (" ".join(str(one.get(name)) for name in _OF_THE_BACKEND if name in one) for one in (then, now))
         raise OptionError(
             f"{path} cannot be resumed here, because runs of two kinds would be mixed. It was begun with the backend "
-            f"{' '.join(then)}; the release has {' '.join(now)}."
+            f"{had}; the release has {has}."
         )

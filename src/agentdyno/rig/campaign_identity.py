@@ -80,16 +80,21 @@ def differences(campaign: Campaign) -> list[str]:
     return found
 
 
+def first_kept(folder: CampaignFolder, campaign: Campaign) -> Manifest | None:
+    """The manifest of the first run that was measured; None before there is one. Raises DataError."""
+    tried: list[Probe | PlannedRun] = [*campaign.probes, *campaign.runs]
+    kept = next((each.run_id for each in tried if each.run_id is not None), None)
+    return None if kept is None else read_json(folder.run(kept) / "manifest.json", Manifest)
+
+
 def places_apart(folder: CampaignFolder, campaign: Campaign, *, on_cluster: bool) -> list[str]:
     """In what the place of the runs that are kept differs from that of those to come; empty before the first one.
 
     Raises DataError when a run that is kept cannot be read.
     """
-    tried: list[Probe | PlannedRun] = [*campaign.probes, *campaign.runs]
-    kept = [each.run_id for each in tried if each.run_id is not None]
-    if not kept:
+    then = first_kept(folder, campaign)
+    if then is None:
         return []
-    then = read_json(folder.run(kept[0]) / "manifest.json", Manifest)
     if (then.cluster is not None) is not on_cluster:
         return ["Its runs were measured on one machine." if on_cluster else "Its runs were measured on a cluster."]
     if on_cluster:

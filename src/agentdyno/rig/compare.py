@@ -151,6 +151,7 @@ def _begun(words: CampaignWords, understand: Callable[[Words], BenchOptions]) ->
         backend=options.backend,
         backend_url=options.backend_url,
         model=options.model,
+        settings=options.settings,
         ready_timeout_s=options.ready_timeout_s,
         idle_wait_s=options.idle_wait_s,
         seed=options.workload.seed,
