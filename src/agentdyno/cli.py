@@ -88,7 +88,9 @@ def _option(text: str) -> Any:
     epilog="Examples:\n\n"
     "- `agentdyno bench lightagent`: 200 requests a second for a minute\n"
     "- `agentdyno bench langchain --rate 10 --duration 30s --warmup 5s`\n"
-    "- `agentdyno bench bare --ttft lognormal:120:0.4 --tps 80 --seats 64`: an LLM that takes its time",
+    "- `agentdyno bench bare --ttft lognormal:120:0.4 --tps 80 --seats 64`: an LLM that takes its time\n"
+    "- `agentdyno bench bare --backend vllm --url http://gpu:8000/v1 --model qwen --rate 2 "
+    '--settings "--tool-call-parser hermes --quantization gptq"`: a vLLM of yours, with what it does not tell',
 )
 def bench_framework(
     name: Annotated[str, typer.Argument(help="A framework, as `list` shows it.")],
@@ -109,6 +111,9 @@ def bench_framework(
     ] = None,
     url: Annotated[str | None, _option("Of the vLLM of --backend vllm, ending in /v1.")] = None,
     model: Annotated[str | None, _option("The model to ask such a backend for.")] = None,
+    settings: Annotated[
+        str | None, _option("How such a server was started, for the record: parser, template, quantization ...")
+    ] = None,
     max_in_flight: Annotated[str | None, _option("Per worker; arrivals beyond it are dropped. Default 1000.")] = None,
     ttft: Annotated[str | None, _option("Mock: ms to the first token, a number or a distribution. Default 0.")] = None,
     tps: Annotated[str | None, _option("Mock: tokens a second, 0 for no decode time. Default 0.")] = None,

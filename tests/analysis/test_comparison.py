@@ -211,6 +211,26 @@ def test_a_run_of_another_kind_does_not_count(fields: dict[str, Any], what: str,
     assert any(what in reason.message for reason in row.reasons)
 
 
+def test_the_server_of_its_runs_is_described_and_what_was_stated_of_it_is_no_finding(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path, CONTROL_AND_NULL, requests=100)
+    assert compare_campaign(folder).backend is msgspec.UNSET
+    backend = {"kind": "vllm", "model": "m", "url": None, "stated": "--parser x", "told": {"version": "0.31.0"}}
+    campaign = folder.read()
+    campaign.settings = "--parser x"
+    campaign.workload = msgspec.structs.replace(campaign.workload, served_by="vllm m, stated: --parser x")
+    folder.write(campaign)
+    for file in folder.path.glob("runs/*/manifest.json"):
+        file.write_text(json.dumps({**json.loads(file.read_text()), "backend": backend}))
+    found = compare_campaign(folder)
+    assert found.backend == backend
+    assert "Not that the backend was started as stated (--parser x)" in " ".join(found.not_to_conclude)
+    restarted = {**backend, "told": {"version": "0.32.0"}}
+    last = folder.run(campaign.runs[-1].run_id or "") / "manifest.json"
+    last.write_text(json.dumps({**json.loads(last.read_text()), "backend": restarted}))
+    (check,) = (one for one in compare_campaign(folder).checks if one.name == "one machine, one program")
+    assert (check.passed, "They differ in: backend." in check.sentence) == (False, True)
+
+
 def test_a_campaign_that_is_still_going_on(tmp_path: Path) -> None:
     missing = [(2, load, entry.label) for load in LoadName for entry in USUAL]
     found = compare_campaign(write_campaign(tmp_path, rounds=2, requests=20, missing=missing))

@@ -186,6 +186,38 @@ def test_what_was_measured_unlike_is_refused_with_what_differs(
         check(runs(tmp_path, "a", 4), runs(tmp_path, "b", 4, **facts), "p50=+20%")
 
 
+MINE = {"kind": "vllm", "model": "m", "url": "http://gpu/v1"}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "what"),
+    [
+        ({"stated": "a b"}, {"stated": "a c"}, "backend's stated a b and a c"),
+        ({}, {"stated": "a c"}, "backend's stated None and a c"),
+        ({"settings": "--x=1"}, {"settings": "--x=2"}, "backend's settings --x=1 and --x=2"),
+        ({"revision": "1"}, {"revision": "2"}, "backend's revision 1 and 2"),
+    ],
+)
+def test_a_server_with_other_settings_is_refused(
+    tmp_path: Path, one: dict[str, str], other: dict[str, str], what: str
+) -> None:
+    ours, theirs = runs(tmp_path, "a", 4), runs(tmp_path, "b", 4)
+    change_manifests(ours, backend=MINE | one)
+    change_manifests(theirs, backend=MINE | other)
+    with pytest.raises(SideError, match=what):
+        check(ours, theirs)
+
+
+def test_what_a_server_tells_of_itself_is_a_warning_where_it_differs(tmp_path: Path) -> None:
+    ours, theirs = runs(tmp_path, "a", 4), runs(tmp_path, "b", 4)
+    change_manifests(ours, backend=MINE | {"told": {"version": "0.30.0", "block_size": "16"}})
+    change_manifests(theirs, backend=MINE | {"told": {"version": "0.31.0", "block_size": "16"}})
+    assert "The backend, by its own word, is not the same: version 0.30.0 and 0.31.0." in check(ours, theirs).warnings
+    change_manifests(ours, backend=MINE)
+    told = "version None and 0.31.0; block_size None and 16"
+    assert f"The backend, by its own word, is not the same: {told}." in check(ours, theirs).warnings
+
+
 def test_another_workload_is_refused(tmp_path: Path) -> None:
     ours, theirs = runs(tmp_path, "a", 4), runs(tmp_path, "b", 4)
     change_manifests(theirs, workload_hash="0" * 16)

@@ -193,7 +193,8 @@ def vllm(path: str, plan: LoadPlan | None, model: str) -> bytes:
         "time_to_first_token_seconds_sum": 0.0,
         "e2e_request_latency_seconds_sum": 0.0,
     }
-    return "".join(f"vllm:{name} {count}\n" for name, count in counts.items()).encode()
+    cache = 'vllm:cache_config_info{engine="0",block_size="16"} 1.0\n'
+    return (cache + "".join(f"vllm:{name} {count}\n" for name, count in counts.items())).encode()
 
 
 def profile(number: int) -> bytes:

@@ -19,7 +19,7 @@ from agentdyno.record.checksums import CHECKSUMS_FILE
 from agentdyno.record.manifest import Backend, Manifest
 from agentdyno.report.rebuild import rebuild
 from agentdyno.rig.environments import ROOT
-from agentdyno.rig.options import Words
+from agentdyno.rig.options import OptionError, Words
 from tests.cluster.fake_cluster import NAMESPACE, RELEASE, FakeCluster
 from tests.cluster.fake_load import BACK_NS, CPU_PER_REQUEST_S, THERE_NS, S
 
@@ -162,13 +162,14 @@ def test_a_vllm_is_watched_and_its_own_count_is_kept(cluster: FakeCluster, tmp_p
     weights = "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4"
     about = {"kind": "vllm", "model": "qwen", "url": None, "served_by": "vllm qwen", "weights": weights}
     settings = "--max-model-len=8192 --tool-call-parser=hermes --chat-template=/x.jinja --seed=1"
-    assert manifest_of(out).backend == {**about, "revision": None, "settings": settings}
+    told = {"version": "0.18.2", "root": "Qwen/weights", "max_model_len": 8192, "block_size": "16"}
+    assert manifest_of(out).backend == {**about, "revision": None, "settings": settings, "told": told}
     assert (only(out) / "logs" / "backend.log").read_text() == "log of vllm\n"
-    told = msgspec.json.decode((only(out) / "backend.json").read_bytes(), type=Backend)
-    assert told.server == {"version": "0.18.2", "root": "Qwen/weights", "max_model_len": 8192}
-    assert told.counters is not None
+    said = msgspec.json.decode((only(out) / "backend.json").read_bytes(), type=Backend)
+    assert said.server == {"version": "0.18.2", "root": "Qwen/weights", "max_model_len": 8192}
+    assert said.counters is not None
     # Of the 100 requests of the load, and none of those before it.
-    assert (told.counters.requests, told.counters.prompt_tokens, told.counters.queue_s) == (400, 90_000, 50.0)
+    assert (said.counters.requests, said.counters.prompt_tokens, said.counters.queue_s) == (400, 90_000, 50.0)
     before = {name: pod["metadata"]["uid"] for name, pod in cluster.pods.items()}
     cluster.on_list = lambda c: c.values["load"]["enabled"] and c.replaced("backend")
     assert bench(words(tmp_path / "again"), PLACE) is ExitCode.INVALID_RUN
@@ -206,6 +207,19 @@ def test_a_run_with_a_language_model_never_has_the_hash_of_one_with_the_mock(
     with_vllm(cluster)
     bench(words(tmp_path / "vllm"), PLACE)
     assert summary_of(tmp_path / "mock").workload_hash != summary_of(tmp_path / "vllm").workload_hash
+
+
+def test_settings_are_stated_of_a_server_of_the_users_own_and_of_no_other(cluster: FakeCluster, tmp_path: Path) -> None:
+    for backend in ({}, {"kind": "vllm", "model": "qwen"}):
+        cluster.set({"backend": backend})
+        with pytest.raises(OptionError, match=r"^SETTINGS states how a server of yours .* one that the chart starts"):
+            bench(words(tmp_path / "runs", settings="--quantization gptq"), PLACE)
+    cluster.set({"backend": {"kind": "url", "model": "m", "url": {"address": "http://llm/v1"}}})
+    bench(words(tmp_path / "runs", settings=" --quantization  gptq"), PLACE)
+    manifest = manifest_of(tmp_path / "runs")
+    assert (manifest.backend["url"], manifest.backend["stated"]) == ("http://llm/v1", "--quantization gptq")
+    assert manifest.workload.served_by == "openai m, stated: --quantization gptq"
+    assert manifest.workload_hash == manifest.workload.hash()
 
 
 def test_a_server_that_is_no_vllm_is_said_before_the_load(cluster: FakeCluster, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from agentdyno.cluster.compare import compare
 from agentdyno.contract.campaign import Campaign
+from agentdyno.contract.run import ExitCode
 from agentdyno.contract.summary import Framework
 from agentdyno.rig import compare as local
 from agentdyno.rig.campaign_identity import Entry
@@ -85,7 +86,28 @@ def test_a_campaign_is_not_begun_there_and_ended_here(
     resumed = CampaignWords(names=[], resume=folder, bench=Words(framework=""))
     with pytest.raises(OptionError, match="Its runs were measured on a cluster"):
         local.compare(resumed)
+    values = dict(cluster.given)
+    for backend in ({"kind": "vllm", "model": "agentdyno-mock"}, {"model": "other"}):
+        cluster.set({**values, "backend": backend})
+        with pytest.raises(OptionError, match="It was begun with the backend mock agentdyno-mock; the release has "):
+            compare(resumed, PLACE)
+    cluster.set(values)
     for file in folder.glob("runs/*/manifest.json"):
         file.write_text(json.dumps({**json.loads(file.read_text()), "cluster": None}))
     with pytest.raises(OptionError, match="Its runs were measured on one machine"):
+        compare(resumed, PLACE)
+
+
+def test_a_campaign_is_not_begun_with_one_vllm_and_ended_with_another(
+    cluster: FakeCluster, tmp_path: Path, asked: CampaignWords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "differences", lambda campaign: [])
+    with_vllm(cluster)
+    compare(replace(asked, names=["bare"]), PLACE)
+    (folder,) = (tmp_path / "campaigns").iterdir()
+    resumed = CampaignWords(names=[], resume=folder, bench=Words(framework=""))
+    assert compare(resumed, PLACE) in (ExitCode.VALID, ExitCode.INVALID_RUN)
+    parser = cluster.values["backend"]["vllm"] | {"toolCallParser": "pythonic"}
+    cluster.set({**cluster.given, "backend": {**cluster.given["backend"], "vllm": parser}})
+    with pytest.raises(OptionError, match=r"parser=hermes .* the release has .* --tool-call-parser=pythonic"):
         compare(resumed, PLACE)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shlex
 from io import StringIO
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from agentdyno.contract.comparison import Comparison, Difference, Ratio
 from agentdyno.record.campaign_folder import CampaignFolder
 from agentdyno.report.campaign_report import write_report
 from agentdyno.report.comparison_csv import COLUMNS, figures_csv
+from agentdyno.report.comparison_html import comparison_page
 from agentdyno.report.comparison_markdown import comparison_markdown
 from agentdyno.report.comparison_words import command_again, percent, times, verdict, within
-from agentdyno.report.facts import machine_sentence
+from agentdyno.report.facts import backend_facts, machine_sentence
 from tests.report.comparisons import comparison, empty
 
 
@@ -144,3 +146,37 @@ def test_the_command_to_run_it_again_leaves_nothing_to_be_found() -> None:
     assert said == f".venv/bin/agentdyno compare --rounds={found.rounds} bare x --steady-rate=4"
     given = ("compare", "x", "--rounds=3", "--steady-rate=2")
     assert command_again(msgspec.structs.replace(found, command=given)) == f".venv/bin/agentdyno {' '.join(given)}"
+
+
+@pytest.mark.parametrize("option", [("--settings=--parser x",), ("--settings", "--parser x")])
+def test_a_name_in_the_words_of_an_option_is_no_framework_to_run_again(option: tuple[str, ...]) -> None:
+    found = msgspec.structs.replace(comparison("bare", "bare#2", "x"), command=("compare", *option, "--rounds", "5"))
+    said = command_again(found)
+    assert said == f".venv/bin/agentdyno compare {shlex.join(option)} --rounds 5 bare x --steady-rate=4"
+    given = msgspec.structs.replace(found, command=("compare", *option, "--", "bare x"))
+    assert command_again(given).endswith(" -- 'bare x' --steady-rate=4")
+
+
+MINE = {
+    "kind": "vllm",
+    "model": "m",
+    "served_by": "vllm m, stated: --parser <x>",
+    "told": {"version": "0.31.0", "enforce_eager": False},
+    "stated": "--parser <x>",
+    "revision": None,
+    "weights": "Qwen/w",
+}
+
+
+def test_a_backend_is_described_by_who_says_so_and_the_mock_not_at_all() -> None:
+    assert backend_facts(MINE) == [
+        ("Backend", "vllm, model m"),
+        ("Backend's weights", "Qwen/w"),
+        ("Backend, as its user states", "--parser <x>"),
+        ("Backend, as it tells of itself", "version 0.31.0, enforce_eager False"),
+    ]
+    assert backend_facts({"kind": "mock", "model": "agentdyno-mock", "url": None}) == []
+    page = comparison_page(msgspec.structs.replace(comparison(), backend=MINE))
+    assert '<th scope="row">Backend, as its user states</th><td>--parser &lt;x&gt;</td>' in page
+    assert "as its user states" not in comparison_page(comparison())
+    assert "backend" not in msgspec.to_builtins(comparison())

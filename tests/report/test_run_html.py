@@ -55,6 +55,22 @@ def test_it_shows_the_figures_of_the_summary(tmp_path: Path) -> None:
     assert "few_samples" in text
 
 
+def test_the_backend_is_described_by_who_says_so(tmp_path: Path) -> None:
+    path = run(tmp_path)
+    assert "as it tells of itself" not in visible(run_page(read_run(path)))
+    data = read_run(path)
+    data.manifest.backend = {
+        "kind": "vllm",
+        "model": "m",
+        "served_by": "vllm m, stated: --parser <x>",
+        "stated": "--parser <x>",
+        "told": {"version": "0.31.0"},
+    }
+    text = visible(run_page(data))
+    assert "Backend vllm, model m Backend, as its user states --parser &lt;x&gt; " in text
+    assert "Backend, as it tells of itself version 0.31.0 " in text
+
+
 def test_the_slowest_come_first_and_each_has_the_heap_next_to_it(tmp_path: Path) -> None:
     path = run(tmp_path)
     add_heap(path)

@@ -85,6 +85,28 @@ def test_each_of_its_runs_is_watched_and_waits_as_asked_and_a_resumed_campaigns_
     assert [options.idle_wait_s for options in asked] == [3.0, 3.0]
 
 
+@pytest.mark.frameworks
+def test_each_of_its_runs_is_on_record_with_the_stated_settings_and_a_resumed_campaigns_too(tmp_path: Path) -> None:
+    asked: list[BenchOptions] = []
+
+    def ask(options: BenchOptions, *_: object) -> tuple[Summary, ExitCode]:
+        asked.append(options)
+        raise Stop
+
+    mine = {"backend": "vllm", "url": "http://gpu:1/v1", "model": "m", "settings": "--quantization  gptq"}
+    bench = Words(framework="", out=str(tmp_path / "campaigns"), **mine)
+    with pytest.raises(Stop):
+        compare(CampaignWords(names=["bare"], bench=bench), Where(ask))
+    (folder,) = (tmp_path / "campaigns").iterdir()
+    with pytest.raises(Stop):
+        compare(CampaignWords(names=[], resume=folder, bench=Words(framework="")), Where(ask))
+    assert [options.settings for options in asked] == ["--quantization gptq"] * 2
+    assert [options.workload.served_by for options in asked] == ["vllm m, stated: --quantization gptq"] * 2
+    again = Words(framework="", settings="--quantization awq")
+    with pytest.raises(UserError, match="RESUME goes on with a campaign as it was begun"):
+        compare(CampaignWords(names=[], resume=folder, bench=again), Where(ask))
+
+
 def campaign(monkeypatch: pytest.MonkeyPatch) -> Campaign:
     """One that this checkout could have begun; the environment of bare is taken to be ready."""
     then = Entry(
@@ -163,7 +185,7 @@ def test_a_campaign_goes_on_where_it_was_begun(monkeypatch: pytest.MonkeyPatch, 
     then = campaign(monkeypatch)
     folder = CampaignFolder(tmp_path)
     assert places_apart(folder, then, None) == []
-    assert places_apart(folder, then, ("vllm", "qwen")) == [
+    assert places_apart(folder, then, {"kind": "vllm", "model": "qwen"}) == [
         f"It was begun with the backend {then.backend} {then.model}; the release has vllm qwen."
     ]
     then.runs = [PlannedRun(number=1, round=1, load=LoadName.STEADY, label="bare", run_id="r")]
@@ -176,14 +198,16 @@ def test_a_campaign_goes_on_where_it_was_begun(monkeypatch: pytest.MonkeyPatch, 
     here = machine_facts()
     kept(msgspec.structs.replace(here, kernel="another", memory_bytes=1))
     assert places_apart(folder, then, None) == []
-    assert places_apart(folder, then, (then.backend, then.model)) == ["Its runs were measured on one machine."]
+    assert places_apart(folder, then, {"kind": then.backend, "model": then.model}) == [
+        "Its runs were measured on one machine."
+    ]
     kept(msgspec.structs.replace(here, cpu_model="Abacus", cores_usable=64))
     assert places_apart(folder, then, None) == [
         f"Its runs were measured with the processor Abacus; here it is {here.cpu_model}.",
         f"Its runs were measured with the cores 64; here it is {here.cores_usable}.",
     ]
     kept(here, {"run": "r"})
-    assert places_apart(folder, then, (then.backend, then.model)) == []
+    assert places_apart(folder, then, {"kind": then.backend, "model": then.model}) == []
     assert places_apart(folder, then, None) == ["Its runs were measured on a cluster."]
 
 

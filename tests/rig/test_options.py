@@ -223,11 +223,53 @@ def test_a_vllm_that_the_rig_starts() -> None:
         ({"backend": "vllm-cpu", "url": "http://127.0.0.1/v1"}, "^URL goes with BACKEND=vllm"),
         ({"backend": "vllm-cpu", "seats": "3"}, "^SEATS shape the mock LLM; with BACKEND=vllm-cpu"),
         ({"url": "http://127.0.0.1/v1"}, "^URL goes with BACKEND=vllm"),
+        ({"settings": "--seed 1"}, "^SETTINGS states how a server of yours was started; .* one that the rig starts"),
+        ({"backend": "vllm-cpu", "settings": "--seed 1"}, "^SETTINGS states how a server of yours was started"),
     ],
 )
 def test_what_does_not_go_together(words: dict[str, str], said: str) -> None:
     with pytest.raises(OptionError, match=said):
         read(Words(framework="bare", **words), environ={})
+
+
+MINE = {"framework": "bare", "backend": "vllm", "url": "http://gpu:8000/v1", "model": "m"}
+
+
+@pytest.mark.parametrize("backend", [{}, {"backend": "http://gpu:8000/v1", "url": None}])
+def test_what_a_user_states_of_a_server_is_kept_in_their_words(backend: dict[str, str]) -> None:
+    said = "  --tool-call-parser hermes\n--chat-template-kwargs '{\"a\": 1}'  quantization=gptq "
+    options = read(Words(**{**MINE, **backend}, settings=said), environ={})
+    assert options.settings == "--tool-call-parser hermes --chat-template-kwargs '{\"a\": 1}' quantization=gptq"
+    assert options.workload.served_by == f"{options.backend} m, stated: {options.settings}"
+    assert read(Words(**{**MINE, **backend}), environ={}).settings is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "  ", "x" * 1001, "a\0b", "a\x1b[31mb", "caf\udcc3"),
+        *("--api-key sk-1", "--api-key=sk-1", "VLLM_API_KEY=sk-1", "HF_TOKEN=hf_1", "--hf-token hf_1", "password=x"),
+    ],
+)
+def test_settings_that_cannot_be_kept_are_refused_and_not_repeated(text: str) -> None:
+    with pytest.raises(OptionError, match=r"^SETTINGS: it is .*\.$") as caught:
+        read(Words(**MINE, settings=text), environ={})
+    assert "sk-1" not in str(caught.value)
+    assert "hf_1" not in str(caught.value)
+
+
+def test_what_only_sounds_like_a_secret_is_a_setting() -> None:
+    said = "--tokenizer-mode slow --max-num-batched-tokens 2048 --tokenizer x"
+    assert read(Words(**MINE, settings=said), environ={}).settings == said
+
+
+def test_other_settings_are_another_workload_and_blanks_are_none() -> None:
+    def hash_of(settings: str | None) -> str:
+        return read(Words(**MINE, settings=settings), environ={}).workload.hash()
+
+    apart = [hash_of(None), hash_of("--tool-call-parser hermes"), hash_of("--tool-call-parser pythonic")]
+    assert len(set(apart)) == 3
+    assert hash_of(" --tool-call-parser   hermes ") == apart[1]
 
 
 def test_another_backend_is_another_workload() -> None:

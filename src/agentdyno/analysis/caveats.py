@@ -38,6 +38,11 @@ def _of_this_one(
             "Not the latency of an application: the LLM is a mock that takes no more time than the workload says, so "
             "that what is left is the framework's."
         )
+    if campaign.settings is not None:
+        yield (
+            f"Not that the backend was started as stated ({campaign.settings}): that is its user's word, and no run "
+            "checks it."
+        )
     few = sorted({entry.label for entry in under_load if entry.valid_runs < LEAST_ROUNDS})
     if few:
         who = ", ".join(few)

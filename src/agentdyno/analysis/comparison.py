@@ -68,6 +68,7 @@ def compare_campaign(folder: CampaignFolder) -> Comparison:
         runs=tuple(run.row for run in runs),
         ranking=_ranking(tables),
         not_to_conclude=not_to_conclude(campaign, runs, under_load),
+        backend=msgspec.UNSET if first is None or campaign.workload.served_by is None else first.backend,
     )
 
 

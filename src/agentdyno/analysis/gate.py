@@ -13,7 +13,16 @@ from statistics import median
 
 from agentdyno.analysis.limits import Limit
 from agentdyno.analysis.metrics import Metric
-from agentdyno.analysis.sides import MeasuredRun, Series, Side, SideError, differing_conditions, machine_of, rig_of
+from agentdyno.analysis.sides import (
+    MeasuredRun,
+    Series,
+    Side,
+    SideError,
+    differing_conditions,
+    machine_of,
+    rig_of,
+    server_of,
+)
 from agentdyno.analysis.unpaired import UnpairedRatio, unpaired_ratio
 from agentdyno.contract.campaign import LoadName
 from agentdyno.contract.run import ExitCode
@@ -236,9 +245,10 @@ def _warnings(before: Series, after: Series) -> Iterator[str]:
             yield f"{side.invalid} invalid runs of {side.label} were left out of the {where}."
     if not before.runs or not after.runs:
         return
-    for what, facts in (("rig", rig_of), ("machine", machine_of)):
+    for what, facts in (("rig", rig_of), ("machine", machine_of), ("backend, by its own word,", server_of)):
         one, other = facts(before.manifest), facts(after.manifest)
-        differing = [f"{name} {one[name]} and {other[name]}" for name in one if one[name] != other[name]]
+        names = [name for name in {**one, **other} if one.get(name) != other.get(name)]
+        differing = [f"{name} {one.get(name)} and {other.get(name)}" for name in names]
         if differing:
             yield f"The {what} is not the same: {'; '.join(differing)}."
 

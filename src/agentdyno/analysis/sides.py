@@ -136,6 +136,10 @@ def _alike(path: Path, series: Sequence[Series] | Any) -> tuple[Series, ...]:
     return found
 
 
+# What decides how a language model answers, beside its name: as it was started, or as its user states it.
+_SERVER = ("settings", "stated", "weights", "revision")
+
+
 def conditions(manifest: Manifest) -> dict[str, Any]:
     """What must be equal for two runs to be compared, by the names that a person reads."""
     plan = msgspec.to_builtins(manifest.plan)
@@ -144,6 +148,7 @@ def conditions(manifest: Manifest) -> dict[str, Any]:
         "workload": manifest.workload_hash,
         "backend": manifest.backend.get("kind"),
         "model": manifest.backend.get("model"),
+        **{f"backend's {name}": manifest.backend[name] for name in _SERVER if name in manifest.backend},
         "approach": manifest.framework.approach,
         "admission": manifest.admission,
         **{f"load's {name}": value for name, value in plan.items()},
@@ -152,15 +157,21 @@ def conditions(manifest: Manifest) -> dict[str, Any]:
 
 def differing_conditions(one: Manifest, other: Manifest) -> Iterator[str]:
     """Each condition in which two runs differ, with both values."""
-    theirs = conditions(other)
-    for name, value in conditions(one).items():
-        if value != theirs[name]:
-            yield f"{name} {value} and {theirs[name]}"
+    ours, theirs = conditions(one), conditions(other)
+    for name in {**ours, **theirs}:
+        if ours.get(name) != theirs.get(name):
+            yield f"{name} {ours.get(name)} and {theirs.get(name)}"
 
 
 def machine_of(manifest: Manifest) -> dict[str, Any]:
     """See Machine.speed_facts."""
     return manifest.machine.speed_facts()
+
+
+def server_of(manifest: Manifest) -> dict[str, Any]:
+    """What the backend told of its own settings; some differ at each start of the same server."""
+    told = manifest.backend.get("told")
+    return told if isinstance(told, dict) else {}
 
 
 def rig_of(manifest: Manifest) -> dict[str, Any]:

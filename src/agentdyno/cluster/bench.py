@@ -20,7 +20,7 @@ from agentdyno.contract.adapter import AdapterFolder, Variant
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.proof import KEY_VARIABLE, ProofError, key_from_environment
 from agentdyno.contract.run import ExitCode
-from agentdyno.contract.summary import Summary
+from agentdyno.contract.summary import BackendFacts, Summary
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Manifest
 from agentdyno.report.terminal import print_summary
@@ -82,15 +82,23 @@ def asked_of(
     """
     if variant.command is not None:
         raise UserError(f"{variant.name} is a program of its own, for which the chart has no image: measure it here.")
+    about = backend_of(values)
+    if about["kind"] != MOCK:
+        about["served_by"] = options.workload.served_by
+    if options.settings is not None:
+        about["stated"] = options.settings
+    return Asked(options, adapter, variant, about, values, heap_interval_s)
+
+
+def backend_of(values: dict[str, Any]) -> BackendFacts:
+    """The release's backend, and of a vLLM what decides how it answers."""
     backend, kind = values["backend"], backend_kind(values)
     address = backend["url"]["address"] if kind == OPENAI else None
-    about: dict[str, str | int | float | None] = {"kind": kind, "model": backend["model"], "url": address or None}
-    if kind != MOCK:
-        about["served_by"] = options.workload.served_by
+    about: BackendFacts = {"kind": kind, "model": backend["model"], "url": address or None}
     if kind == VLLM:
         about |= {"weights": backend["vllm"]["model"], "revision": backend["vllm"]["revision"] or None}
         about["settings"] = vllm_settings(backend["vllm"])
-    return Asked(options, adapter, variant, about, values, heap_interval_s)
+    return about
 
 
 def vllm_settings(values: dict[str, Any]) -> str:

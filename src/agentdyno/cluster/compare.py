@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agentdyno.cluster.bench import asked_of, prepare
+from agentdyno.cluster.bench import asked_of, backend_of, prepare
 from agentdyno.cluster.kube import Kube
 from agentdyno.cluster.release import Place, Release
-from agentdyno.cluster.settings import backend_kind, read_words, refuse
+from agentdyno.cluster.settings import read_words, refuse
 from agentdyno.contract.adapter import AdapterFolder, Variant
 from agentdyno.contract.run import ExitCode
 from agentdyno.contract.summary import Summary
@@ -47,6 +47,4 @@ def compare(words: CampaignWords, place: Place) -> ExitCode:
         asked = asked_of(options, adapter, variant, release.values(), None if heap is None else heap.interval_s)
         return prepare(asked, place, kube, release, interruption).measure(folder, interruption)
 
-    values = release.values()
-    backend = (backend_kind(values), values["backend"]["model"])
-    return compare_anywhere(words, Where(there, understand, TARGET, backend))
+    return compare_anywhere(words, Where(there, understand, TARGET, backend_of(release.values())))

@@ -99,7 +99,7 @@ def prepare_manifest(kube: Kube, pods: Sequence[Pod], asked: Asked, state: State
     manifest = manifest_of(
         asked.options, asked.variant, built, built if rig is None else facts(rig), machine, run_id=""
     )
-    manifest.backend = asked.backend
+    manifest.backend = {**asked.backend}
     state.nodes = list(dict.fromkeys(pod.spec.node_name for pod in pods if pod.spec.node_name))
     manifest.cluster = {
         "run": state.run,

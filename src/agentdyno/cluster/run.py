@@ -161,6 +161,7 @@ class ClusterRun:
         self._state.idle_ns = beside.mark().there_ns
         if self._state.backend_kind == VLLM:
             self._state.vllm_before = vllm.counters(beside, self._state)
+            manifest.backend |= vllm.told(beside, self._state, str(manifest.backend["model"]))
         self._save()
         self._folder.write_json("manifest.json", manifest)  # again: what is known by now is for whoever resumes
         self._begin_snapshots(beside)

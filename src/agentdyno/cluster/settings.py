@@ -15,7 +15,9 @@ from agentdyno.cluster.watch import Known
 from agentdyno.contract.adapter import AdapterFolder, Variant
 from agentdyno.contract.quantities import parse_rate_rps
 from agentdyno.contract.run import ServerCounters
-from agentdyno.rig.options import MOCK, OPENAI, PROFILES, BenchOptions, OptionError, Words, read
+from agentdyno.contract.scenario import served_by
+from agentdyno.contract.summary import BackendFacts
+from agentdyno.rig.options import MOCK, OPENAI, PROFILES, BenchOptions, OptionError, Words, read, stated_settings
 
 # What the rest of a run takes at most beside its load: start, drain, fetching.
 _MARGIN_S = 900.0
@@ -70,7 +72,7 @@ class Asked:
     options: BenchOptions
     adapter: AdapterFolder
     variant: Variant
-    backend: dict[str, str | int | float | None]
+    backend: BackendFacts
     release_values: dict[str, Any]
     heap_interval_s: float | None = None
 
@@ -84,13 +86,14 @@ def read_words(words: Words, values: dict[str, Any]) -> BenchOptions:
     if not values["recorder"]["enabled"]:
         words = replace(words, traces="off")
     workers = words.workers or str(workers_for(words, values))
-    options = read(replace(words, workers=workers), environ={})
+    options = read(replace(words, workers=workers, settings=None), environ={})
     kind, model = backend_kind(values), values["backend"]["model"]
+    settings = stated_settings(words.settings, started_by=None if kind == OPENAI else "the chart")
     if kind == MOCK:
         return replace(options, model=model)
     # As a local run names it, so that no run with a language model has the hash of one with the mock.
-    workload = msgspec.structs.replace(options.workload, served_by=f"{kind} {model}")
-    return replace(options, model=model, backend=kind, workload=workload)
+    workload = msgspec.structs.replace(options.workload, served_by=served_by(kind, model, settings))
+    return replace(options, model=model, backend=kind, workload=workload, settings=settings)
 
 
 def backend_kind(values: dict[str, Any]) -> str:

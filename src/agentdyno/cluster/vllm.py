@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
-
-from agentdyno.backends.vllm.counters import read_counters, server_facts, since
+from agentdyno.backends.vllm.counters import read_counters, since
+from agentdyno.backends.vllm.told import Ask, server_facts, settings_told
 from agentdyno.cluster.programs import Container
 from agentdyno.cluster.settings import State
 from agentdyno.contract.run import ServerCounters
+from agentdyno.contract.summary import BackendFacts
 from agentdyno.record.manifest import Backend
 
 _ANSWER_S = 30.0
@@ -29,16 +27,19 @@ def record(beside: Container, state: State, model: str) -> Backend:
     if state.vllm_before is None:
         return Backend(kind=state.backend_kind, model=model)
     served = since(state.vllm_before, counters(beside, state))
-    version, models = (_told(beside, f"{_root(state)}{path}") for path in ("/version", "/v1/models"))
-    return Backend(kind=state.backend_kind, model=model, counters=served, server=server_facts(version, models, model))
+    server = server_facts(_asked_of(beside, state), model)
+    return Backend(kind=state.backend_kind, model=model, counters=served, server=server)
+
+
+def told(beside: Container, state: State, model: str) -> BackendFacts:
+    """For the manifest: `told`, what it tells of its settings now; empty where it tells nothing."""
+    told = settings_told(_asked_of(beside, state), model)
+    return {"told": told} if told else {}
 
 
 def _root(state: State) -> str:
     return f"http://{state.place.name('backend')}:{state.backend_port}"
 
 
-def _told(beside: Container, url: str) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(beside.offered(url, _ANSWER_S) or b"{}", type=dict[str, Any])
-    except (OSError, msgspec.MsgspecError):  # the counters, which are checked, say whether it is there at all
-        return {}
+def _asked_of(beside: Container, state: State) -> Ask:
+    return lambda path: beside.offered(f"{_root(state)}{path}", _ANSWER_S)

@@ -86,7 +86,8 @@ class Campaign(msgspec.Struct, kw_only=True):
     that is known. null_pair: the labels that are
     one adapter twice; None when the null test was switched off. commit: of this program; sources_sha256: of what it
     consists of, so that a resumed campaign is measured by the same code. backend: its kind;
-    backend_url: None where the rig starts it. idle_wait_s: after each run's load, on top of the budget.
+    backend_url: None where the rig starts it; settings: else, those that its user states. idle_wait_s: after each
+    run's load, on top of the budget.
     heap_runs: by label, the run whose heap was sampled after the rounds; it is never a timed one.
     searches: by label, the folder of its capacity search, where CURVES=on asked for one.
     """
@@ -112,6 +113,7 @@ class Campaign(msgspec.Struct, kw_only=True):
     backend: str = "mock"
     backend_url: str | None = None
     model: str
+    settings: str | None = None
     ready_timeout_s: float
     idle_wait_s: float = 0.0
     seed: int

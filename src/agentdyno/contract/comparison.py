@@ -13,7 +13,7 @@ import msgspec
 
 from agentdyno.contract.campaign import LoadName
 from agentdyno.contract.run import SCHEMA_VERSION, Finding
-from agentdyno.contract.summary import Framework
+from agentdyno.contract.summary import BackendFacts, Framework
 
 
 class Difference(StrEnum):
@@ -221,7 +221,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """A campaign's result. machine, workload and versions as the runs' manifests have them. not_to_conclude: sentences.
 
     entries[0] is the control. ranking: labels by CPU per request under the steady load, the leanest first, those that
-    have no valid figure left out; the null entry is never in it.
+    have no valid figure left out; the null entry is never in it. backend: of the first run that counts; absent where it
+    was the mock, whose comparisons are older than the field.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -249,3 +250,4 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     runs: tuple[RunRow, ...]
     ranking: tuple[str, ...]
     not_to_conclude: tuple[str, ...]
+    backend: BackendFacts | msgspec.UnsetType = msgspec.UNSET

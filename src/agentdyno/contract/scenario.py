@@ -100,10 +100,15 @@ class BackendTiming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     tool_latency_ms: dict[str, str] = {}
 
 
+def served_by(backend: str, model: str, stated: str | None = None) -> str:
+    """Which server and model, in words. stated: settings by its user's word; with others it is another server."""
+    return f"{backend} {model}" if stated is None else f"{backend} {model}, stated: {stated}"
+
+
 class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Scenario, seed and backend: what must be equal for two runs to be compared.
 
-    timing: of the mock and the tools. served_by: which server and model, where it is not the mock.
+    timing: of the mock and the tools. served_by: which server and model, where it is not the mock (see `served_by`).
     """
 
     scenario: str = "chain"

@@ -179,6 +179,14 @@ class Generator(msgspec.Struct, frozen=True):
     workers: int = 1
 
 
+BackendFact = str | bool | int | float | None
+BackendFacts = dict[str, BackendFact | dict[str, BackendFact]]
+"""Of the backend: kind, model, url; of one that is not the mock: served_by, and its settings by who says so. settings:
+what this program or the chart started it with. stated: its user's words, which nobody has checked. told: the server's
+own answers. One of which nothing is known has no such key.
+"""
+
+
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """One run. cpu_ms_per_request: the host process tree's CPU over the measurement window, divided by the
     verified answers finished in it. idle_cpu_ms_per_s: what the same processes use while nothing is asked of them.
@@ -193,7 +201,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     framework: Framework
     scenario: str
     workload_hash: str
-    backend: dict[str, str | int | float | None]
+    backend: BackendFacts
     load: Load | None
     latency_ms: Latencies | None
     goodput_rps: float | None

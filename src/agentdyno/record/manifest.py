@@ -15,7 +15,7 @@ import msgspec
 from agentdyno import __version__
 from agentdyno.contract.run import SCHEMA_VERSION, BackendStats, Finding, LoadPlan, ServerCounters, WorkerEnd
 from agentdyno.contract.scenario import Workload
-from agentdyno.contract.summary import Framework
+from agentdyno.contract.summary import BackendFacts, Framework
 from agentdyno.contract.trace import RecorderLedger
 from agentdyno.record.calibration import Calibration
 from agentdyno.record.cgroup import Cgroup
@@ -74,7 +74,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     admission: int | None = None
     expected_llm_calls: int | None = None
     expected_tool_calls: int
-    backend: dict[str, str | int | float | None]
+    backend: BackendFacts
     machine: Machine
     environment: dict[str, Any]
     rig_environment: dict[str, Any]

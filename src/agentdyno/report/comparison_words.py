@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from agentdyno.analysis.metrics import METRICS, Better, Metric, rounded
 from agentdyno.contract.campaign import LoadName
@@ -75,12 +76,21 @@ def command_again(comparison: Comparison) -> str:
     """The command that measures all of it again: as it was given, with what it left to be found then."""
     words = list(comparison.command)
     names = [entry.label for entry in comparison.entries if not entry.null]
-    if not {name for word in words for name in word.split()} & set(names):
+    if not {name for word in _no_options(words) for name in word.split()} & set(names):
         words += names
     rate = comparison.loads.get(LoadName.STEADY, {}).get("rate")
     if rate is not None and not any(word.startswith("--steady-rate") for word in words):
         words.append(f"--steady-rate={rate:g}")
     return f"{PROGRAM} {shlex.join(words)}"
+
+
+def _no_options(words: Sequence[str]) -> list[str]:
+    """Without options and their values, in whose words a framework's name may stand too."""
+    return [
+        word
+        for before, word in pairwise(["", *words])
+        if not word.startswith("-") and not (before.startswith("--") and before != "--" and "=" not in before)
+    ]
 
 
 def load_sentence(load: LoadName, comparison: Comparison) -> str:

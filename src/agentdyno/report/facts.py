@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentdyno.contract.comparison import Comparison
+from agentdyno.contract.summary import BackendFacts
 from agentdyno.report.comparison_words import DASH, capitalized
+
+_OF_THE_BACKEND = {
+    "weights": "Backend's weights",
+    "revision": "Their revision",
+    "settings": "Backend, as it was started",
+    "stated": "Backend, as its user states",
+    "told": "Backend, as it tells of itself",
+}
 
 
 def period(comparison: Comparison) -> str:
@@ -52,11 +61,21 @@ def machine_facts(machine: Mapping[str, Any], cores: Mapping[str, list[int] | No
     return found
 
 
+def backend_facts(backend: BackendFacts) -> list[tuple[str, str]]:
+    """Which model a backend that is not the mock serves, and its settings by who says so."""
+    if "served_by" not in backend:
+        return []
+    served = ("Backend", f"{backend.get('kind')}, model {backend.get('model')}")
+    known = [(text, backend[key]) for key, text in _OF_THE_BACKEND.items() if backend.get(key) is not None]
+    return [served, *((text, _as_text("", value)) for text, value in known)]
+
+
 def facts(comparison: Comparison) -> list[tuple[str, str]]:
     """Machine, cores, workload and loads, each as a heading and a text."""
     found = machine_facts(comparison.machine, comparison.cores)
     found.append(("Admission limit", "off" if comparison.admission is None else f"{comparison.admission} at once"))
     found += [(f"Workload: {_as_words(k).lower()}", _as_text(k, v)) for k, v in comparison.workload.items()]
+    found += backend_facts(comparison.backend or {})
     found += [(f"Load {load.value}", _parts(plan)) for load, plan in comparison.loads.items()]
     return found
 

@@ -21,7 +21,7 @@ from agentdyno.record.folder import RunFolder
 from agentdyno.record.heap_folder import DIFFERENCE_PAGE, HEAP_FOLDER, read_index
 from agentdyno.report.comparison_words import PROGRAM
 from agentdyno.report.curves import distribution, memory_over_time
-from agentdyno.report.facts import machine_facts, moment
+from agentdyno.report.facts import backend_facts, machine_facts, moment
 from agentdyno.report.page import page
 from agentdyno.report.plots import BarPlot, LinePlot, Series, bar_plot, plot_data
 from agentdyno.report.waterfall import waterfalls
@@ -60,7 +60,7 @@ def run_page(data: RunData) -> str:
         memory_plot=memory,
         slowest=waterfalls(data, _SLOWEST),
         heap=_heap_pages(data.path),
-        facts=machine_facts(msgspec.to_builtins(manifest.machine), manifest.cores),
+        facts=[*machine_facts(msgspec.to_builtins(manifest.machine), manifest.cores), *backend_facts(manifest.backend)],
         command=f"{PROGRAM} {shlex.join(manifest.command)}",
         plot_data=plot_data([plot for plot in (latency, memory) if plot is not None]),
     )

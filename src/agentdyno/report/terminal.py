@@ -20,6 +20,8 @@ def print_summary(summary: Summary, console: Console) -> None:
     version = f" {framework.version}" if framework.version else ""
     title = f"{framework.name}{version}, scenario {summary.scenario}, {summary.backend.get('kind')} backend"
     console.print(Text(title, "italic"))
+    if (stated := summary.backend.get("stated")) is not None:
+        console.print(Text(f"The backend's settings, as its user states them: {stated}"))
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="dim")
     table.add_column(justify="right")

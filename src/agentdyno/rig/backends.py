@@ -7,15 +7,16 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from agentdyno.backends.vllm.counters import read_counters, server_facts, since
+from agentdyno.backends.vllm.counters import read_counters, since
 from agentdyno.backends.vllm.guard import GRACE_S
 from agentdyno.backends.vllm.serving import SOCKETS, arguments, environment, program
+from agentdyno.backends.vllm.told import server_facts, settings_told
 from agentdyno.contract.run import BackendStats, ServerCounters
 from agentdyno.contract.scenario import SCENARIOS
+from agentdyno.contract.summary import BackendFacts
 from agentdyno.record.manifest import Backend as BackendRecord
 from agentdyno.rig.building import say
 from agentdyno.rig.environments import VLLM_CPU
@@ -63,6 +64,10 @@ class Backend:
 
     def begin(self) -> None:
         """The load begins: what was served before it is not to be counted. Raises ChildFailed where that is unknown."""
+
+    def told(self) -> BackendFacts:
+        """For the manifest: `told`, what it tells of its settings now; empty where it tells nothing."""
+        return {}
 
     def record(self) -> BackendRecord:
         """What it says of itself now. Raises OSError when it does not answer."""
@@ -124,19 +129,17 @@ class VllmBackend(Backend):
         if self._before is None:
             return BackendRecord(kind=self.kind, model=self.model)
         counters = since(self._before, self._counters())
-        return BackendRecord(kind=self.kind, model=self.model, counters=counters, server=self._server())
+        server = server_facts(self._ask, self.model)
+        return BackendRecord(kind=self.kind, model=self.model, counters=counters, server=server)
 
-    def _server(self) -> dict[str, str | int | None]:
-        """Its version, and what it serves; what it does not tell is None."""
-        version, models = (self._told(path) for path in ("/version", "/v1/models"))
-        return server_facts(version, models, self.model)
+    def told(self) -> BackendFacts:
+        """See Backend."""
+        told = settings_told(self._ask, self.model)
+        return {"told": told} if told else {}
 
-    def _told(self, path: str) -> dict[str, Any]:
+    def _ask(self, path: str) -> bytes:
         key = {} if self.api_key is None else {"authorization": f"Bearer {self.api_key}"}
-        try:
-            return msgspec.json.decode(fetch(self._root + path, self._patience_s, headers=key), type=dict[str, Any])
-        except (OSError, msgspec.MsgspecError):  # the counters, which are checked, say whether it is there at all
-            return {}
+        return fetch(self._root + path, self._patience_s, headers=key)
 
     def _counters(self) -> ServerCounters:
         try:

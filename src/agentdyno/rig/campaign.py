@@ -275,6 +275,7 @@ class CampaignRunner:
             idle_wait_s=campaign.idle_wait_s,
             backend_url=campaign.backend_url,
             model=campaign.model,
+            settings=campaign.settings,
             api_key=api_key() if campaign.backend_url is not None else None,
             observe=self._observe,
             backend=OPENAI if campaign.backend_url is not None and campaign.backend == MOCK else campaign.backend,

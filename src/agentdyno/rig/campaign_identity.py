@@ -9,13 +9,16 @@ from pathlib import Path
 from agentdyno.analysis.run_data import read_json
 from agentdyno.contract.campaign import Campaign, Entry, PlannedRun, Probe
 from agentdyno.contract.run import SCHEMA_VERSION
-from agentdyno.contract.summary import Framework
+from agentdyno.contract.summary import BackendFacts, Framework
 from agentdyno.record.campaign_folder import CampaignFolder
 from agentdyno.record.manifest import Manifest, machine_facts
 from agentdyno.rig.building import ensure
 from agentdyno.rig.campaign_plan import variant_of
 from agentdyno.rig.environments import ROOT, adapter_environment, facts, normalised, rig_environment
 from agentdyno.rig.frameworks import resolve
+
+# What a cluster's runs say of their backend, and what decides how it answers.
+_OF_THE_BACKEND = ("kind", "model", "weights", "revision", "settings")
 
 
 def entry(label: str) -> Entry:
@@ -80,20 +83,20 @@ def differences(campaign: Campaign) -> list[str]:
     return found
 
 
-def places_apart(folder: CampaignFolder, campaign: Campaign, cluster_backend: tuple[str, str] | None) -> list[str]:
+def places_apart(folder: CampaignFolder, campaign: Campaign, cluster_backend: BackendFacts | None) -> list[str]:
     """In what the place that a campaign was begun for, or that its kept runs were measured at, differs from this one.
 
-    cluster_backend: kind and model of the cluster's backend; None: the runs to come are measured on this machine.
+    cluster_backend: the cluster's; None: the runs to come are measured on this machine.
     Raises DataError when a run that is kept cannot be read.
     """
-    begun = (campaign.backend, campaign.model)
-    if cluster_backend not in (None, begun):
-        return [f"It was begun with the backend {' '.join(begun)}; the release has {' '.join(cluster_backend)}."]
     tried: list[Probe | PlannedRun] = [*campaign.probes, *campaign.runs]
-    kept = [each.run_id for each in tried if each.run_id is not None]
-    if not kept:
+    kept = next((each.run_id for each in tried if each.run_id is not None), None)
+    then = None if kept is None else read_json(folder.run(kept) / "manifest.json", Manifest)
+    begun: BackendFacts = {"kind": campaign.backend, "model": campaign.model} if then is None else then.backend
+    if cluster_backend is not None and (apart := _backends_apart(begun, cluster_backend)):
+        return [apart]
+    if then is None:
         return []
-    then = read_json(folder.run(kept[0]) / "manifest.json", Manifest)
     if cluster_backend is None and then.cluster is not None:
         return ["Its runs were measured on a cluster."]
     if cluster_backend is not None and then.cluster is None:
@@ -106,6 +109,15 @@ def places_apart(folder: CampaignFolder, campaign: Campaign, cluster_backend: tu
         for name, value in then.machine.speed_facts().items()
         if now[name] != value
     ]
+
+
+def _backends_apart(then: BackendFacts, now: BackendFacts) -> str | None:
+    """What the manifest of a first run does not say, as that of a local one, is not compared."""
+    names = [name for name in _OF_THE_BACKEND if name in then]
+    if all(then[name] == now.get(name) for name in names):
+        return None
+    had, has = (" ".join(str(one[name]) for name in _OF_THE_BACKEND if name in one) for one in (then, now))
+    return f"It was begun with the backend {had}; the release has {has}."
 
 
 def _said(framework: Framework) -> str:

@@ -17,6 +17,7 @@ from agentdyno.contract.adapter import find_variants
 from agentdyno.contract.campaign import Campaign, CampaignStatus
 from agentdyno.contract.comparison import Comparison
 from agentdyno.contract.run import ExitCode, LoadPlan
+from agentdyno.contract.summary import BackendFacts
 from agentdyno.record.campaign_folder import CampaignFolder
 from agentdyno.record.manifest import source_commit
 from agentdyno.report.campaign_report import REPORT_FILE, write_report
@@ -66,13 +67,13 @@ class Where:
     """Where a campaign's runs take place, and what is different there; without anything: this machine.
 
     measure: how one is measured; understand: what reads its options; target: the word of `make` for the place;
-    backend: kind and model of a cluster's backend, None where each campaign chooses its own.
+    backend: a cluster's, which is everybody's there; None where each campaign chooses its own.
     """
 
     measure: Measure = here
     understand: Callable[[Words], BenchOptions] = read
     target: str = ""
-    backend: tuple[str, str] | None = None
+    backend: BackendFacts | None = None
 
 
 def compare(words: CampaignWords, where: Where = Where()) -> ExitCode:
@@ -156,6 +157,7 @@ def _begun(words: CampaignWords, where: Where) -> tuple[CampaignFolder, Campaign
         backend=options.backend,
         backend_url=options.backend_url,
         model=options.model,
+        settings=options.settings,
         ready_timeout_s=options.ready_timeout_s,
         idle_wait_s=options.idle_wait_s,
         seed=options.workload.seed,

@@ -11,13 +11,14 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from agentdyno.backends.stated import read_stated
 from agentdyno.backends.vllm.copying_model import NAME as VLLM_CPU_MODEL
 from agentdyno.contract.api_key import ApiKeyError, read_api_key
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.proof import STEPS
 from agentdyno.contract.quantities import parse_duration_s, parse_rate_rps
 from agentdyno.contract.run import LoadPlan
-from agentdyno.contract.scenario import SCENARIOS, BackendTiming, Workload
+from agentdyno.contract.scenario import SCENARIOS, BackendTiming, Workload, served_by
 from agentdyno.contract.timing import parse as parse_distribution
 from agentdyno.emit.sender import parse_address
 from agentdyno.load.schedule import Schedule
@@ -64,7 +65,8 @@ class BenchOptions:
     idle_wait_s: how long the host is left alone after the load, to see what memory it gives back. native_spans: with
     the framework's own instrumentation in the host; such a run enters no comparison. observe: the folder in which a
     Prometheus is told of the run; None: it is not told. otlp: where the recorder takes a vLLM's spans, host and port;
-    None: at a port of its own, which a server that the rig starts is told.
+    None: at a port of its own, which a server that the rig starts is told. settings: of a server of the user's own, in
+    the user's words.
     """
 
     framework: str
@@ -82,6 +84,7 @@ class BenchOptions:
     observe: Path | None = None
     backend: str = MOCK
     otlp: tuple[str, int] | None = None
+    settings: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +107,7 @@ class Words:
     backend: str | None = None
     url: str | None = None
     model: str | None = None
+    settings: str | None = None
     max_in_flight: str | None = None
     ttft: str | None = None
     tps: str | None = None
@@ -142,6 +146,7 @@ def read(words: Words, environ: Mapping[str, str] = os.environ) -> BenchOptions:
     backend, backend_url = _backend(_given(words.backend, MOCK), words.url)
     _refuse_mock_timing(words, backend)
     model = _model(words.model, backend)
+    settings = stated_settings(words.settings, started_by=None if backend_url is not None else "the rig")
     return BenchOptions(
         framework=words.framework,
         plan=plan,
@@ -149,7 +154,7 @@ def read(words: Words, environ: Mapping[str, str] = os.environ) -> BenchOptions:
             scenario=scenario,
             seed=seed,
             timing=_timing(words),
-            served_by=f"{backend} {model}" if backend_url is not None else None,
+            served_by=served_by(backend, model, settings) if backend_url is not None else None,
         ),
         profile=profile,
         out=_out(_given(words.out, "runs")),
@@ -163,6 +168,7 @@ def read(words: Words, environ: Mapping[str, str] = os.environ) -> BenchOptions:
         observe=observed_folder(words.observe),
         backend=backend,
         otlp=_otlp(words.otlp, backend, plan),
+        settings=settings,
     )
 
 
@@ -263,6 +269,21 @@ def _vllm_address(text: str) -> str:
         meant = f"{url.partition('/v1/')[0].removesuffix('/metrics')}/v1"
         raise OptionError(f"URL={text!r} is not where vLLM's API begins, which ends in /v1: say URL={meant} instead.")
     return url
+
+
+def stated_settings(text: str | None, started_by: str | None) -> str | None:
+    """SETTINGS, as its user states them. started_by: who started the server; None: its user. Raises OptionError."""
+    if text is None:
+        return None
+    if started_by is not None:
+        raise OptionError(
+            f"SETTINGS states how a server of yours was started; the settings of one that {started_by} starts are "
+            "known. Leave it out."
+        )
+    try:
+        return read_stated(text)
+    except ValueError as error:
+        raise OptionError(f"SETTINGS: {error}") from error
 
 
 def _address(name: str, text: str) -> str:

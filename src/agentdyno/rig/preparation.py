@@ -92,12 +92,14 @@ def native_facts(variant: Variant, environment: Environment) -> dict[str, Any] |
 
 
 def _server(options: BenchOptions) -> dict[str, str]:
-    """Which server and model, where it is not the mock, and how it was started, where we started it."""
+    """Which server and model, where it is not the mock; how it was started, where we started it, or its user says."""
     if options.workload.served_by is None:
         return {}
     known = {"served_by": options.workload.served_by}
     if options.backend == VLLM_CPU:
         known["settings"] = " ".join(settings(parallel=SCENARIOS[options.plan.scenario].parallel))
+    if options.settings is not None:
+        known["stated"] = options.settings
     return known
 
 

@@ -114,6 +114,7 @@ class Run:
             host = processes.start_host(heap=self._heap, native=self._native)
             manifest.cold_start_ms = host.cold_start_ms
             manifest.first_answer_ms = processes.first_answer(host)
+            manifest.backend |= processes.told()
         say(f"{self._name}: ready after {manifest.cold_start_ms / 1000:.1f} s, first answer verified")
         reader = default_reader()
         reading = reader.read(host.child.pid, detailed=False)

@@ -10,6 +10,7 @@ from secrets import token_bytes
 from agentdyno.contract.adapter import AdapterFolder, Variant
 from agentdyno.contract.proof import KEY_BYTES
 from agentdyno.contract.run import LoadPlan
+from agentdyno.contract.summary import BackendFacts
 from agentdyno.load.records import DISK_FULL_EXIT
 from agentdyno.record.folder import RunFolder
 from agentdyno.rig import cores
@@ -112,6 +113,10 @@ class RunProcesses:
         if self.backend is not None:
             self.backend.begin()
         return took_ms
+
+    def told(self) -> BackendFacts:
+        """What the backend tells of its settings, for the manifest."""
+        return {} if self.backend is None else self.backend.told()
 
     def start_load(self, plan: LoadPlan, host: Host, records: Path) -> list[Child]:
         """See load.start_load. Raises ChildFailed."""

@@ -59,6 +59,7 @@ class Series:
             cores.stay_on(self.cores.rest)
             manifest.calibration["before"] = cores.calibrate(self.cores.host)
             manifest.cold_start_ms = self.driven.start()
+            manifest.backend |= self.driven.backend.told()
             with self.watched:
                 loads()
 

@@ -149,6 +149,7 @@ class _SoakRun:
         say(f"{self._name}: starting")
         host = self._processes.start_host()
         self._processes.first_answer(host)
+        self._manifest.backend |= self._processes.told()
         self._result.not_readable = self._reader.gaps(host.child.pid)
         return host
 

@@ -1,9 +1,8 @@
-"""vLLM's own count of its work, from its /metrics, and what it says of itself."""
+"""vLLM's own count of its work, from its /metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -38,15 +37,6 @@ def read_counters(exposition: str) -> ServerCounters:
 def since(before: ServerCounters, now: ServerCounters) -> ServerCounters:
     """What was counted between two readings."""
     return _counters({name: getattr(now, name) - getattr(before, name) for name in _COUNTERS})
-
-
-def server_facts(version: Mapping[str, Any], models: Mapping[str, Any], model: str) -> dict[str, str | int | None]:
-    """Its version, and what it serves as `model`, of what its /version and /v1/models said; None: it did not say."""
-    served: Mapping[str, Any] = next((one for one in models.get("data", ()) if one.get("id") == model), {})
-    root = served.get("root")
-    if isinstance(root, str) and root.startswith("/"):
-        root = None  # a folder of that machine, which says nothing of the model
-    return {"version": version.get("version"), "root": root, "max_model_len": served.get("max_model_len")}
 
 
 def _counters(values: Mapping[str, float]) -> ServerCounters:
