@@ -198,7 +198,7 @@ def test_a_campaign_goes_on_where_it_was_begun(monkeypatch: pytest.MonkeyPatch, 
     here = machine_facts()
     kept(msgspec.structs.replace(here, kernel="another", memory_bytes=1))
     assert places_apart(folder, then, None) == []
-    assert places_apart(folder, then, {"kind": then.backend, "model": then.model}) == [
+    assert places_apart(folder, then, golden_manifest().backend) == [
         "Its runs were measured on one machine."
     ]
     kept(msgspec.structs.replace(here, cpu_model="Abacus", cores_usable=64))
@@ -207,7 +207,7 @@ def test_a_campaign_goes_on_where_it_was_begun(monkeypatch: pytest.MonkeyPatch, 
         f"Its runs were measured with the cores 64; here it is {here.cores_usable}.",
     ]
     kept(here, {"run": "r"})
-    assert places_apart(folder, then, {"kind": then.backend, "model": then.model}) == []
+    assert places_apart(folder, then, golden_manifest().backend) == []
     assert places_apart(folder, then, None) == ["Its runs were measured on a cluster."]
 
 
