@@ -33,6 +33,15 @@ def test_pods_keep_the_restricted_standard(rendered: Rendered, case: str) -> Non
             assert set(volume) - {"name"} <= VOLUMES, (pod.owner, volume)
 
 
+def test_images_of_others_are_pinned_by_digest_and_weights_by_commit(rendered: Rendered, case: str) -> None:
+    for pod in pods(rendered(case)):
+        for container in pod.containers:
+            image = container["image"]
+            assert image.startswith("agentdyno/") or re.search(r":[\w.-]+@sha256:[0-9a-f]{64}$", image), image
+            if container["name"] == "vllm":
+                assert any(re.fullmatch(r"--revision=[0-9a-f]{40}", word) for word in container["args"])
+
+
 def test_containers_keep_the_restricted_standard(rendered: Rendered, case: str) -> None:
     for pod in pods(rendered(case)):
         for container in pod.containers:

@@ -58,6 +58,10 @@ def test_every_framework_renders_with_its_own_image(tools: Programs) -> None:
         ("load.rate=0.0", "at '/load/rate': '0.0' does not match pattern"),
         ("collector.keepPercent=101", "collector.keepPercent is a share of the traces, at most 100"),
         ("backend.vllm.gpuMemoryUtilization=1.1", "is a share of the GPU's memory, at most 1"),
+        (
+            "backend.kind=vllm,backend.vllm.model=Qwen/Qwen2.5-7B-Instruct-AWQ",
+            "backend.vllm.revision is a commit of Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4. Set it to one of Qwen/Qwen2.5-7B",
+        ),
         ("load.duration=long", "at '/load/duration': 'long' does not match pattern"),
         ("sut.resources.cpu=lots", "at '/sut/resources/cpu': 'lots' does not match pattern"),
         ("run.scenario=loop", "at '/run/scenario': value must be one of 'chain', 'parallel'"),

@@ -35,6 +35,9 @@
 {{- if gt (float64 .Values.backend.vllm.gpuMemoryUtilization) 1.0 }}
 {{- fail "backend.vllm.gpuMemoryUtilization is a share of the GPU's memory, at most 1." }}
 {{- end }}
+{{- if and (eq .Values.backend.kind "vllm") (eq .Values.backend.vllm.revision "e9c932ac1893a49ae0fc497ad6e1e86e2e39af20") (ne .Values.backend.vllm.model "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4") }}
+{{- fail (printf "backend.vllm.revision is a commit of Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4. Set it to one of %s, or to \"\" for its newest." .Values.backend.vllm.model) }}
+{{- end }}
 {{- if ge (int64 .Values.load.keepRecordsSeconds) (int64 .Values.load.deadlineSeconds) }}
 {{- fail "load.keepRecordsSeconds must be below load.deadlineSeconds, which ends the pods and with them the records." }}
 {{- end }}
