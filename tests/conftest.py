@@ -19,6 +19,8 @@ import locust  # noqa: F401
 from tests.locales import comma_locale  # noqa: F401
 
 del os.environ["LOCUST_SKIP_MONKEY_PATCH"]
+# What several tests assert in common says what it found, as a test's own assertions do.
+pytest.register_assert_rewrite("tests.cluster.finished_run")
 
 
 _CORES = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None

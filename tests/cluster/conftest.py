@@ -13,13 +13,19 @@ from tests.cluster.fake_cluster import NAMESPACE, FakeCluster
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
+def kind() -> type[FakeCluster]:
+    """Which fake it is; for a module to say otherwise."""
+    return FakeCluster
+
+
+@pytest.fixture
+def cluster(kind: type[FakeCluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
     monkeypatch.setattr(run, "LOOK_S", 0.02)
     monkeypatch.setattr(collect, "SETTLE_PAUSE_S", 0.01)
     monkeypatch.setattr(kube, "PATIENCE_S", 20.0)
     folder = tmp_path / "cluster"
     folder.mkdir()
-    with FakeCluster(folder) as made:
+    with kind(folder) as made:
         monkeypatch.setenv("KUBECONFIG", str(made.kubeconfig))
         monkeypatch.setenv("HELM", str(made.helm))
         yield made

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import yaml
 from aiohttp import web
 
 from agentdyno.cluster.objects import COMPLETION_INDEX, COMPONENT, INSTANCE, RUN
@@ -67,7 +68,7 @@ VALUES: dict[str, Any] = {
 _HELM = """#!{python} -S
 import json, sys, urllib.request
 words = sys.argv[1:]
-values = [json.load(open(words[i + 1])) for i, word in enumerate(words) if word == "-f"]
+values = [open(words[i + 1]).read() for i, word in enumerate(words) if word == "-f"]
 sent = json.dumps({{"words": words, "values": values}}).encode()
 opener = urllib.request.build_opener(urllib.request.ProxyHandler({{}}))
 with opener.open(urllib.request.Request("{url}/fake/helm", data=sent), timeout=30) as answer:
@@ -300,7 +301,10 @@ class FakeCluster:
             return web.json_response([0, json.dumps(self.values if "--all" in words else self.given), ""])
         if words[0] == "uninstall":
             self.pods.clear()
-        for values in asked["values"]:
+        if asked["values"]:
+            values: dict[str, Any] = {}
+            for text in asked["values"]:
+                _merge(values, yaml.safe_load(text))
             self.set(values)  # with --reset-values: what is given is all that is given
         return web.json_response([int(bool(failure)), "", failure])
 

@@ -143,6 +143,7 @@ def write_samples(folder: Path, plan: LoadPlan, t0_ns: int, cgroup: Cgroup) -> N
             cgroup,
             periods=round((cgroup.periods or 0) * share),
             throttled_periods=round((cgroup.throttled_periods or 0) * share),
+            throttled_s=None if cgroup.throttled_s is None else cgroup.throttled_s * share,
             oom_kills=round((cgroup.oom_kills or 0) * share),
         )
         groups.append(msgspec.json.encode(CgroupReading(at, 7, told)) + b"\n")
@@ -157,7 +158,7 @@ def probes(t0_ns: int) -> bytes:
 
 
 def ledger() -> bytes:
-    return msgspec.json.encode(RecorderLedger(frames=1, raw_bytes=1))
+    return msgspec.json.encode(RecorderLedger(frames=100, raw_bytes=100))
 
 
 def stats(plan: LoadPlan) -> bytes:

@@ -33,11 +33,12 @@ from agentdyno.cluster.settings import State
 from agentdyno.cluster.watch import known
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import machine_facts
-from agentdyno.rig.environments import Facts
+from agentdyno.rig.environments import Facts, adapter_environment, lock_sha256
 from agentdyno.rig.frameworks import resolve
 from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.options import Words, read
 from agentdyno.rig.preparation import manifest_of
+from tests.cluster.finished_run import BUSY, FinishedRun
 from tests.k8s.pods import pods
 from tests.k8s.programs import Programs
 from tests.k8s.test_rendered_run import HEALTH, SERVERS, SETTINGS, Machine, machine
@@ -116,9 +117,9 @@ def test_the_records_of_real_processes_become_a_run(tools: Programs, machine: Ma
         child = machine.start(f"load-worker/locust{worker}", rendered["load-worker/locust"])
         children[f"load-worker-{worker}/locust"] = child
 
-    _, variant = resolve("bare")
+    adapter, variant = resolve("bare")
     words = Words(framework="bare", rate="10", warmup="1s", duration="5s", cooldown="1s", workers="2")
-    facts = Facts("3.12", "0" * 64, 0, 0.0, {})
+    facts = Facts("3.12", lock_sha256(adapter_environment(adapter.path)), 0, 0.0, {})
     folder = RunFolder.create(tmp_path / "runs", "bare")
     manifest = manifest_of(read(words), variant, facts, facts, machine_facts(), folder.run_id)
     manifest.cluster = {}
@@ -139,18 +140,16 @@ def test_the_records_of_real_processes_become_a_run(tools: Programs, machine: Ma
     )
     with Interruption() as interruption:
         run = ClusterRun(folder, manifest, state, NoRelease(Place("dyno", "bench")), kube, interruption)
-        summary, _ = run.resume()
+        summary, code = run.resume()
 
-    # A machine that does other things may be late; all else must be right.
-    assert {finding.code.value for finding in summary.verdict.reasons} <= {"generator_late", "generator_cpu"}
+    finished = FinishedRun.of(folder.path)
+    finished.must_be_valid(code, but_for=BUSY)  # a machine that does other things may be late
+    finished.must_be_whole(arrivals=70, workers=2)
     assert (summary.load.arrivals, summary.load.ok) == (50, 50)
-    assert summary.spans.expected == summary.spans.received == 50 * 12
-    assert summary.cpu_ms_per_request is not None
+    assert summary.spans.received == 50 * 12
     assert summary.loop_lag_ms.p50 is not None
-    assert manifest.recorder.frames > 2
     # t0 by causes and effects, against the clock that all share here and that nothing above has made use of.
     true_t0_ns = min(end.t0_monotonic_ns for end in manifest.workers)
     widths = [one["width_ns"] for one in manifest.cluster["t0"]["workers"]]
-    assert min(widths) >= 0
     assert abs(manifest.t0_monotonic_ns - true_t0_ns) <= max(widths) / 2 + 1
     assert msgspec.json.decode((folder.path / "backend.json").read_bytes())["stats"] is not None

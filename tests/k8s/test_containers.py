@@ -1,5 +1,6 @@
 """The rendered chart really runs: in containers from our images, by the client that drives a cluster.
 
+What is asserted of a run is what is asserted of one on a cluster: tests/cluster/finished_run.py.
 Base, images, pods, probes, limits and names are real, on one machine; node and API are those of containers.py and
 container_api.py. Without root, podman or mmdebstrap these tests are skipped.
 """
@@ -19,7 +20,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -28,12 +28,11 @@ from agentdyno.cluster.bench import bench
 from agentdyno.cluster.profile import profile
 from agentdyno.cluster.release import Place
 from agentdyno.contract.adapter import find_variants
-from agentdyno.contract.run import ExitCode, Reason
-from agentdyno.record.heap_folder import read_index, read_profile
 from agentdyno.rig.environments import ROOT, adapter_environment, lock_sha256, profiler_environment, rig_environment
 from agentdyno.rig.frameworks import resolve
 from agentdyno.rig.options import Words
-from tests.cluster.test_bench import manifest_of, only, reasons, summary_of
+from tests.cluster.finished_run import BUSY, FinishedRun
+from tests.cluster.full_memory import FILL, LIMIT
 from tests.k8s.conftest import KEY
 from tests.k8s.container_api import NAMESPACE, RELEASE, ContainerCluster
 from tests.k8s.containers import Node
@@ -195,46 +194,27 @@ def test_a_run_in_containers_is_a_run(engine: Engine, cluster: ContainerCluster,
         cluster.given["prometheus"] |= {"enabled": True, "image": {"repository": name, "tag": tag}}
         cluster.adapt = target_file
     code = bench(words(tmp_path / "runs", duration="30s"), PLACE)
-    summary, manifest = summary_of(tmp_path / "runs"), manifest_of(tmp_path / "runs")
-    assert reasons(tmp_path / "runs") <= {"generator_late", "generator_cpu"}  # other tests run beside it
-    assert code is (ExitCode.VALID if summary.verdict.valid else ExitCode.INVALID_RUN)
-    folder = only(tmp_path / "runs")
-
-    # Each arrival once, by one of the two, and every answer verified with the Secret's key.
-    requests = pq.read_table(folder / "requests.parquet")
-    indexes, workers = requests["index"].to_pylist(), requests["worker"].to_pylist()
-    assert sorted(indexes) == list(range(660))
-    assert {(index % 2, worker) for index, worker in zip(indexes, workers, strict=True)} == {(0, 0), (1, 1)}
-    assert set(requests["outcome"].to_pylist()) == {"ok"}
-    # Spans of host and mock, and the host's resources, on one clock.
-    assert summary.spans.expected == summary.spans.received
-    assert set(pq.read_table(folder / "resources.parquet")["role"].to_pylist()) == {"host"}
-    assert summary.cpu_ms_per_request is not None
-    assert manifest.cluster is not None
-    assert manifest.cluster["t0"]["by"] == "causality"
-    # The same lock as here, in the images that really ran, with the limits that the chart asked for.
-    assert manifest.environment["lock_sha256"] == lock_sha256(IMAGES["host"][1])
-    assert manifest.rig_environment["lock_sha256"] == lock_sha256(IMAGES["rig"][1])
-    about = {pod["component"]: pod["containers"] for pod in manifest.cluster["pods"]}
-    (inspected,) = engine.json("image", "inspect", IMAGES["host"][0])
-    assert inspected["Id"] in about["sut"]["host"]["image_id"]
-    assert manifest.cgroup is not None
-    assert (manifest.cgroup.cpu_limit_cores, manifest.cgroup.memory_limit_bytes) == (1.0, 512 << 20)
-    assert manifest.cgroup.oom_kills == 0
-    assert manifest.cgroup.periods is not None
-    assert manifest.cgroup.periods > 100
-    # What the chart's own check says of it, and what its Prometheus saw: every part of the run, by its Service.
-    code, said = cluster.node.run_hook(f"{RELEASE}-check")
-    assert code == 0, said
+    run = FinishedRun.only(tmp_path / "runs")
+    run.must_be_valid(code, but_for=BUSY)  # other tests run beside it
+    run.must_be_whole(arrivals=660, workers=2)
+    run.must_be_made_of_this_checkout(FRAMEWORK)
+    assert image_id(engine, IMAGES["host"][0]) in run.image_id("sut", "host")
+    run.must_not_have_met_its_limits(cpu="1", memory="512Mi")
+    exit_code, said = cluster.node.run_hook(f"{RELEASE}-check")  # helm test
+    assert exit_code == 0, said
     if prometheus is None:
         pytest.skip("all but Prometheus was seen: the package prometheus is not installed")
-    seen = ask(engine, cluster, f'max_over_time(up{{run="{manifest.cluster["run"]}"}}[5m])')
-    assert {(one["metric"]["role"], one["metric"]["instance"], one["value"][1]) for one in seen} == {
-        ("host", f"{RELEASE}-sut:8000", "1"),
-        ("backend", f"{RELEASE}-backend:8001", "1"),
-        ("generator", f"{RELEASE}-load-master:9646", "1"),
+    seen = run.must_be_seen_by(lambda query: ask(engine, cluster, query))
+    assert {(labels["role"], labels["instance"]) for labels in seen} == {  # by its Service each
+        ("host", f"{RELEASE}-sut:8000"),
+        ("backend", f"{RELEASE}-backend:8001"),
+        ("generator", f"{RELEASE}-load-master:9646"),
     }
-    assert {one["metric"]["framework"] for one in seen} == {FRAMEWORK}
+
+
+def image_id(engine: Engine, name: str) -> str:
+    (inspected,) = engine.json("image", "inspect", name)
+    return inspected["Id"]
 
 
 def ask(engine: Engine, cluster: ContainerCluster, query: str) -> list[Any]:
@@ -250,33 +230,20 @@ def test_every_frameworks_image_runs(engine: Engine, cluster: ContainerCluster, 
     adapter, _ = resolve(framework)
     if (image := f"host-{adapter.path.name}") != f"host-{FRAMEWORK}":
         engine.build(f"host {adapter.path.name}")
-    runs = tmp_path / "runs"
-    bench(replace(words(runs, rate="2", workers="1"), framework=framework), PLACE)
-    assert reasons(runs) <= {"generator_late", "generator_cpu"}
-    manifest, summary = manifest_of(runs), summary_of(runs)
-    assert manifest.framework.name == framework
-    assert manifest.environment["lock_sha256"] == lock_sha256(adapter_environment(adapter.path))
-    (inspected,) = engine.json("image", "inspect", f"agentdyno/{image}:{__version__}")
-    about = {pod["component"]: pod["containers"] for pod in manifest.cluster["pods"]}
-    assert inspected["Id"] in about["sut"]["host"]["image_id"]
-    assert summary.load is not None
-    assert summary.load.ok == summary.load.arrivals == 20
-    assert summary.spans.expected == summary.spans.received
+    code = bench(replace(words(tmp_path / "runs", rate="2", workers="1"), framework=framework), PLACE)
+    run = FinishedRun.only(tmp_path / "runs")
+    run.must_be_valid(code, but_for=BUSY)
+    run.must_be_whole(arrivals=26, workers=1)
+    run.must_be_made_of_this_checkout(framework)
+    assert image_id(engine, f"agentdyno/{image}:{__version__}") in run.image_id("sut", "host")
 
 
 def test_a_profiled_run_in_containers_has_the_heap_of_its_host(cluster: ContainerCluster, tmp_path: Path) -> None:
-    runs = tmp_path / "runs"
-    profile(words(runs, rate="10", workers="1"), PLACE, "5s", "off")
-    assert reasons(runs) <= {"generator_late", "generator_cpu"}
-    folder, manifest = only(runs), manifest_of(runs)
-    index = read_index(folder)
-    assert index is not None
-    assert index.gaps == []
-    assert len(index.snapshots) >= 3
-    assert all(read_profile(folder, one).total(("inuse_space", "bytes")) > 1e6 for one in index.snapshots)
-    assert manifest.heap_profile is not None
-    assert manifest.heap_profile["environment"]["lock_sha256"] == lock_sha256(IMAGES["profiler"][1])
-    assert summary_of(runs).verdict.comparable is False
+    code = profile(words(tmp_path / "runs", rate="10", workers="1"), PLACE, "5s", "off")
+    run = FinishedRun.only(tmp_path / "runs")
+    run.must_be_valid(code, but_for=BUSY)
+    run.must_be_made_of_this_checkout(FRAMEWORK)
+    run.must_have_its_hosts_heap()
 
 
 # limits
@@ -284,41 +251,24 @@ def test_a_profiled_run_in_containers_has_the_heap_of_its_host(cluster: Containe
 
 def test_a_host_at_its_cpu_limit_is_noted(cluster: ContainerCluster, tmp_path: Path) -> None:
     cluster.given["sut"] = {"resources": {"cpu": "100m", "memory": "512Mi"}}
-    runs = tmp_path / "runs"
-    bench(words(runs, rate="60", duration="5s"), PLACE)
-    manifest = manifest_of(runs)
-    assert manifest.cgroup is not None
-    assert manifest.cgroup.cpu_limit_cores == 0.1
-    assert manifest.cgroup.throttled_s
-    (note,) = (n for n in summary_of(runs).verdict.notes if n.code is Reason.THROTTLED)
-    assert "its limit of 0.1 cores" in note.message
+    bench(words(tmp_path / "runs", rate="60", duration="5s"), PLACE)
+    FinishedRun.only(tmp_path / "runs").must_be_throttled_at("100m", "512Mi")
 
 
 def test_a_host_that_is_killed_at_its_memory_limit_makes_the_run_invalid(
     cluster: ContainerCluster, tmp_path: Path
 ) -> None:
-    cluster.given["sut"] = {"resources": {"cpu": "1", "memory": "80Mi"}}
+    cluster.given["sut"] = {"resources": {"cpu": "1", "memory": LIMIT}}
     filled: list[str] = []
-    runs = tmp_path / "runs"
 
     def fill(found: list[Object]) -> None:
-        """Shared memory is nobody's own, so that of all processes the kernel takes the largest: the host."""
         load = [pod for pod in found if pod["metadata"]["labels"][COMPONENT].startswith("load-")]
         if len(load) == 3 and not filled:
             (sut,) = (p["metadata"]["name"] for p in found if p["metadata"]["labels"][COMPONENT] == "sut")
             filled.append(sut)
-            code = "f = open('/dev/shm/full', 'wb')\nfor _ in range(62): f.write(bytes(1 << 20))"
-            cluster.node.exec(sut, "host", ["python", "-S", "-c", code])
+            cluster.node.exec(sut, "host", [*FILL])
 
     cluster.on_look = fill
-    assert bench(words(runs), PLACE) is ExitCode.INVALID_RUN
+    code = bench(words(tmp_path / "runs"), PLACE)
     assert filled
-    assert "oom_killed" in reasons(runs)
-    (finding,) = (f for f in summary_of(runs).verdict.reasons if f.code is Reason.OOM_KILLED)
-    assert "was killed at its memory limit: ended with exit code 137 (OOMKilled)" in finding.message
-    cgroup = manifest_of(runs).cgroup
-    assert cgroup is not None
-    assert cgroup.memory_limit_bytes == 80 << 20
-    assert cgroup.memory_peak_bytes is not None
-    assert cgroup.periods is not None
-    assert cgroup.periods >= 0
+    FinishedRun.only(tmp_path / "runs").must_be_killed_at(code, "1", LIMIT)

@@ -10,6 +10,7 @@ import yaml
 
 from tests.k8s.conftest import EXAMPLES
 from tests.k8s.programs import CHART
+from tests.otel.test_collector import FILE, substituted
 
 README = (CHART / "README.md").read_text()
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -72,10 +73,12 @@ def test_each_part_of_the_scaling_says_what_kind_of_figures_it_has() -> None:
 
 
 def test_the_scaling_adds_up() -> None:
-    """Every figure of the second table from the first by the formulas between them."""
+    """Every figure of the second table from the first by the formulas between them, and the collector's settings."""
     text = (CHART.parent / "SCALING.md").read_text()
     cost = {part: float(cells[0].split()[0]) for part, cells in table(text, "What a request costs").items()}
     shown = {part: [float(cell) for cell in cells] for part, cells in table(text, "Ten minutes at each rate").items()}
+    tail = substituted(FILE.read_text(), {})["processors"]["tail_sampling"]
+    waits_s, holds = int(tail["decision_wait"].removesuffix("s")), tail["num_traces"]
     for column, (rate, every) in enumerate(((200, 1), (2_000, 1), (20_000, 50))):
 
         def processes(cost_ms: float, rate: int = rate) -> int:
@@ -89,7 +92,8 @@ def test_the_scaling_adds_up() -> None:
             },
             "mocks": processes(cost["mock LLM"]),
             "recorders": processes(cost["recorder, keeping"] + cost["recorder, exporting"] / every),
-            "traces in the collector": rate / every * 15,
+            "traces in the collector": rate / every * waits_s,
+            "collectors": ceil(rate / every * waits_s / holds),
             "records, GB": rate * 600 * (cost["raw records of the load"] + cost["raw spans"]) / 1e9,
             "LLM traffic, Gbit/s": rate * cost["LLM traffic"] * 8 / 1e9,
         }
@@ -97,3 +101,9 @@ def test_the_scaling_adds_up() -> None:
         for part, value in expected.items():
             assert float(f"{value:.2g}") == float(f"{shown[part][column]:.2g}"), (part, rate, value)
             assert "pods" not in part or shown[part][column] == value, (part, rate, value)
+    # And what the prose says of the two settings, and makes of them.
+    assert f"R / k x {waits_s} s, the time it waits" in text
+    assert text.count(f"{holds:,} (`TRACES_IN_MEMORY`)") == text.count(f"ceil(traces in memory / {holds:,})") == 1
+    assert f"at {holds:,} / {waits_s} s = {holds / waits_s:.0f} traced requests a second" in text
+    needed = [f"{part} {shown[part][1]:.0f}" for part in ("mocks", "recorders", "collectors")]
+    assert f"Load {shown['load workers'][1]:.0f} cores, {', '.join(needed)}, the rest one node." in text
