@@ -262,12 +262,13 @@ _RUNTIME = Row(
         ),
         Panel(
             "Tasks, spans",
-            "asyncio's tasks that are not done; trace records made a second, and those thrown away, which must stay 0.",
+            "asyncio's tasks that are not done; trace records that host and mock LLM made a second, and those that "
+            "each threw away, which must stay 0.",
             "none",
             (
                 Query(f"agentdyno_tasks{{{CHOSEN}}}", "tasks"),
-                Query(rate("agentdyno_spans_recorded_total", "run"), "records a second"),
-                Query(rate("agentdyno_spans_dropped_total", "run"), "dropped a second"),
+                Query(rate("agentdyno_spans_recorded_total", "role"), "{{role}}, records a second"),
+                Query(rate("agentdyno_spans_dropped_total", "role"), "{{role}}, dropped a second"),
             ),
         ),
     ),

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
+from agentdyno.backends.mock_llm.http import Connections
+from agentdyno.backends.mock_llm.service import Service as Llm
+from agentdyno.contract.scenario import BackendTiming
 from agentdyno.contract.trace import ACKNOWLEDGED, Goodbye, Hello, Record, ServedCall, Service
+from agentdyno.emit.sender import Sender
 from agentdyno.record.spans import decode
-from tests.backends.mock_process import ORDER, MockServer, chat, post
+from tests.backends.mock_process import MODEL, ORDER, MockServer, RawClient, chat, get, post
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = "b7ad6b7169203331"
@@ -58,6 +64,8 @@ def test_a_call_of_a_sampled_trace_is_told_and_others_are_not(start: Callable[..
     for headers in (SAMPLED, "", SAMPLED.replace("-01\r", "-00\r"), "traceparent: nonsense\r\n", SAMPLED):
         answer = server.ask(post(chat(ORDER), headers=headers))
         assert answer.status == 200
+    assert server.metric("agentdyno_spans_recorded_total") == 2
+    assert server.metric("agentdyno_spans_dropped_total") == 0
     assert server.stop() == (0, "")
     first, second = ear.served
     assert first.span_id != second.span_id
@@ -107,3 +115,32 @@ def test_a_stream_that_breaks_off_says_how_far_it_came(start: Callable[..., Mock
     assert call.status == 499
     assert call.first_token_ns is not None
     assert call.completion_tokens >= 1
+
+
+def test_a_prometheus_sees_what_was_thrown_away() -> None:
+    def metrics(port: int) -> str:
+        client = RawClient(port)
+        for headers in (SAMPLED, SAMPLED, "", SAMPLED, SAMPLED, SAMPLED):
+            client.send(post(chat(ORDER), headers=headers))
+            assert client.read().status == 200
+        client.send(get("/metrics"))
+        text = client.read().body.decode()
+        client.close()
+        return text
+
+    async def served() -> str:
+        spans = Sender(("127.0.0.1", 1), Service.BACKEND, capacity=2)  # not started: nothing leaves
+        llm = Llm(scenario="chain", seed=1, timing=BackendTiming(), model=MODEL, spans=spans)
+        connections = Connections(llm.handle, llm.meter)
+        async with await asyncio.get_running_loop().create_server(connections.connect, "127.0.0.1", 0) as server:
+            return await asyncio.to_thread(metrics, server.sockets[0].getsockname()[1])
+
+    families = {family.name: family for family in text_string_to_metric_families(asyncio.run(served()))}
+    ledger = {name: families[f"agentdyno_spans_{name}"] for name in ("recorded", "dropped")}
+    assert {name: [sample.value for sample in family.samples] for name, family in ledger.items()} == {
+        "recorded": [5],
+        "dropped": [3],
+    }
+    (other,) = families["vllm:prompt_tokens"].samples
+    for family in ledger.values():
+        assert (family.type, family.samples[0].labels) == ("counter", other.labels)

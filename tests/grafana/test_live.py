@@ -101,6 +101,12 @@ def test_every_part_of_both_benches_is_scraped(watched: Watched) -> None:
     assert all(target["discoveredLabels"]["__address__"].startswith("127.0.0.1:") for target in targets)
 
 
+def test_both_that_make_trace_records_say_what_they_threw_away(watched: Watched) -> None:
+    found = watched.get("query", query="sum by (framework, role) (agentdyno_spans_dropped_total)")["result"]
+    said = {(one["metric"]["framework"], one["metric"]["role"], one["value"][1]) for one in found}
+    assert said == {(name, role, "0") for name in ("bare", "lightagent") for role in ("host", "backend")}
+
+
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)
 def test_every_panel_has_data_or_says_why_not(watched: Watched, board: Any) -> None:
     empty, unexpected = [], []

@@ -7,7 +7,8 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from agentdyno.contract.trace import LlmCall
+from agentdyno.contract.trace import Goodbye, LlmCall, Service
+from agentdyno.emit.sender import Sender
 from agentdyno.host.metrics import HostMetrics
 from agentdyno.host.trace import RequestTrace, ToolRun
 from tests.host.adapters import Plain
@@ -87,6 +88,16 @@ def test_a_host_that_has_not_started_has_no_count_of_tasks():
     text = make_host(Plain()).metrics.render()[0].decode()
     assert "agentdyno_tasks{" not in text
     assert 'agentdyno_loop_lag_seconds_count{framework="bare"} 0\n' in text
+
+
+@pytest.mark.parametrize("traced", [True, False])
+def test_the_ledger_of_trace_records_is_on_the_metrics_of_a_host_that_is_traced(traced):
+    spans = Sender(("127.0.0.1", 1), Service.HOST, capacity=2)  # not started: nothing leaves
+    for _ in range(5):
+        spans.add(lambda: Goodbye(Service.HOST, 0, 0))
+    found = samples(make_host(Plain(), spans=spans if traced else None).metrics)
+    ledger = {name: value for (name, _), value in found.items() if name.startswith("agentdyno_spans_")}
+    assert ledger == ({"agentdyno_spans_recorded_total": 5, "agentdyno_spans_dropped_total": 3} if traced else {})
 
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"

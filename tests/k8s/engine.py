@@ -96,7 +96,7 @@ class Engine:
         self._groups = {path.parent for path in _CGROUPS.glob("*/libpod_parent")}
         (self.folder / "build").mkdir()
         self._namespace.touch()
-        subprocess.run(["unshare", f"--net={self._namespace}", "true"], check=True)
+        subprocess.run(["unshare", f"--net={self._namespace}", "ip", "link", "set", "lo", "up"], check=True)
         try:
             # Names are in each pod's hosts file: no server of names is started.
             self("network", "create", "--disable-dns", "--subnet", "10.213.0.0/24", self.network)
@@ -122,7 +122,7 @@ class Engine:
 
     def __call__(self, *words: str, check: bool = True, text: bool = True, timeout_s: float = 120) -> Any:
         """Run it in the network namespace of the pods. Raises AssertionError with what it said when it fails."""
-        command = ["nsenter", f"--net={self._namespace}", "podman", *words]
+        command = [*self.inside, "podman", *words]
         done = subprocess.run(
             command, env=self.environment, capture_output=True, text=text, timeout=timeout_s, check=False
         )
@@ -131,6 +131,11 @@ class Engine:
 
     def json(self, *words: str) -> Any:
         return json.loads(self(*words).stdout)
+
+    @property
+    def inside(self) -> list[str]:
+        """What a command begins with that runs in the network namespace of the pods."""
+        return ["nsenter", f"--net={self._namespace}"]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -146,7 +151,7 @@ class Engine:
             "import sys, urllib.request as r; o = r.build_opener(r.ProxyHandler({}));"
             "sys.stdout.write(o.open(sys.argv[1], timeout=float(sys.argv[2])).read().decode())"
         )
-        command = ["nsenter", f"--net={self._namespace}", sys.executable, "-S", "-c", code, url, str(timeout_s)]
+        command = [*self.inside, sys.executable, "-S", "-c", code, url, str(timeout_s)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s + 30, check=False)
         return done.stdout if done.returncode == 0 else None
 

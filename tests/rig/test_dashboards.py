@@ -52,7 +52,8 @@ def test_containers_come_first(programs: Path, capsys: pytest.CaptureFixture[str
     add(programs, "podman")
     add(programs, "prometheus")
     assert run(["dashboards"]) == ExitCode.VALID
-    assert calls(programs)[-1] == ["podman", "compose", "-f", str(ROOT / "compose.yaml"), "up", False]
+    compose = ["podman", "compose", "-f", str(ROOT / "compose.yaml")]
+    assert calls(programs)[-2:] == [[*compose, "up", False], [*compose, "down", False]]
     assert "http://127.0.0.1:3000" in capsys.readouterr().err
     assert (programs.parent / "runs" / ".observe").is_dir()
 

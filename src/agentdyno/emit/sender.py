@@ -70,6 +70,14 @@ class Sender:
             return
         self._waiting.append(make)
 
+    def counters(self) -> tuple[tuple[str, str, int], ...]:
+        """Its ledger as counters of Prometheus: name, help text, count."""
+        lost = "Records that the recorder did not acknowledge and that were thrown away."
+        return (
+            ("agentdyno_spans_recorded_total", "Records of traced requests made.", self.recorded),
+            ("agentdyno_spans_dropped_total", lost, self.dropped),
+        )
+
     def start(self) -> None:
         """Begin sending; call on the running loop."""
         self._task = asyncio.get_running_loop().create_task(self._run())

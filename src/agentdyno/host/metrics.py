@@ -162,11 +162,7 @@ class ProbeCollector(Collector):
             tasks.add_metric((self._framework,), count)
             yield tasks
         if self._spans is not None:
-            yield self._counter("agentdyno_spans_recorded", "Records of traced requests made.", self._spans.recorded)
-            text = "Records that the recorder did not acknowledge and that were thrown away."
-            yield self._counter("agentdyno_spans_dropped", text, self._spans.dropped)
-
-    def _counter(self, name: str, text: str, count: int) -> Metric:
-        family = CounterMetricFamily(name, text, labels=("framework",))
-        family.add_metric((self._framework,), count)
-        return family
+            for name, text, count in self._spans.counters():
+                counter = CounterMetricFamily(name, text, labels=("framework",))
+                counter.add_metric((self._framework,), count)
+                yield counter

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from agentdyno.contract.errors import UserError
@@ -35,7 +36,7 @@ def dashboards(port: int) -> ExitCode:
             "Grafana: http://127.0.0.1:3000. Prometheus: http://127.0.0.1:9090. Ctrl-C ends them.\n"
             "Send a run to them: make bench FRAMEWORK=... OBSERVE=1\n"
         )
-        return _until_ended([*compose, "-f", str(_COMPOSE), "up"])
+        return _up_and_down([*compose, "-f", str(_COMPOSE)])
     program = shutil.which("prometheus")
     if program is None:
         raise NothingToWatchWith(
@@ -56,6 +57,14 @@ def dashboards(port: int) -> ExitCode:
             "--now prometheus). To take another one: .venv/bin/agentdyno dashboards --port 9191\n"
         )
     return code
+
+
+def _up_and_down(compose: list[str]) -> ExitCode:
+    """Not every podman-compose ends its containers with itself, so that in the end what is left of them is removed."""
+    try:
+        return _until_ended([*compose, "up"])
+    finally:
+        subprocess.run([*compose, "down"], cwd=ROOT, env=_environment(), check=False)
 
 
 def prometheus_command(program: str, configuration: Path, data: Path, port: int) -> list[str]:
@@ -103,12 +112,16 @@ def _answers(command: Sequence[str]) -> bool:
 
 
 def _until_ended(command: Sequence[str]) -> ExitCode:
-    """Run it in a session of its own; Ctrl-C and SIGTERM end it in order."""
+    """Run it in a session of its own; Ctrl-C and SIGTERM end it in order, by what a terminal sends at a Ctrl-C: each of
+    the processes gets it, for not every `docker compose` or `podman compose` hands it on, and podman-compose heeds
+    nothing else.
+    """
     with subprocess.Popen(command, cwd=ROOT, env=_environment(), start_new_session=True) as child:
         try:
             code = child.wait()
         except KeyboardInterrupt:
-            child.send_signal(signal.SIGTERM)
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGINT)
             child.wait()
             return ExitCode.VALID
     if code:

@@ -135,7 +135,8 @@ class Service:
             self.meter.reset()
             connection.respond(200, msgspec.json.encode(self.meter.stats()))
         elif path == "/metrics":
-            connection.respond(200, self.meter.exposition(len(self._queue)).encode(), PROMETHEUS_TYPE)
+            text = self.meter.exposition(len(self._queue), self._spans)
+            connection.respond(200, text.encode(), PROMETHEUS_TYPE)
         else:
             connection.respond(200, b'{"status":"ok"}')
 

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 
 from agentdyno.contract.run import BackendConnections, BackendStage, BackendStats
+from agentdyno.emit.sender import Sender
 
 # vLLM's own bucket bounds, so that one dashboard's quantiles serve both.
 _TTFT_S = (
@@ -161,8 +162,8 @@ class Meter:
         self._most_requests = 0
         self.in_flight_max = self.in_flight
 
-    def exposition(self, waiting: int) -> str:
-        """The Prometheus text; `waiting` calls of those in flight have no seat yet."""
+    def exposition(self, waiting: int, spans: Sender | None = None) -> str:
+        """The Prometheus text. waiting: calls of those in flight without a seat yet. spans: whose ledger is shown."""
         labels = self._labels
         lines: list[str] = []
         for name, help_text, value in (
@@ -173,11 +174,9 @@ class Meter:
         for name, help_text, value in (
             ("vllm:prompt_tokens_total", "Prompt tokens of answered requests.", self._prompt_tokens),
             ("vllm:generation_tokens_total", "Completion tokens of answered requests.", self._generation_tokens),
-        ):
-            lines += (f"# HELP {name} {help_text}", f"# TYPE {name} counter", f"{name}{{{labels}}} {value}")
-        for name, help_text, value in (
             ("agentdyno_mock_connections_total", "Connections accepted.", self._accepted),
             ("agentdyno_mock_requests_total", "Requests of any kind on them.", self._requests),
+            *(() if spans is None else spans.counters()),
         ):
             lines += (f"# HELP {name} {help_text}", f"# TYPE {name} counter", f"{name}{{{labels}}} {value}")
         name = "vllm:request_success_total"
