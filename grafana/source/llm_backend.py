@@ -2,6 +2,7 @@
 
 from grafana.source.panel import (
     CHOSEN,
+    HEAT_COLUMNS,
     OF_A_RUN,
     VLLM_ONLY,
     Board,
@@ -9,6 +10,7 @@ from grafana.source.panel import (
     Panel,
     Query,
     Row,
+    counts,
     quantile,
     rate,
 )
@@ -54,14 +56,9 @@ _TIMES = Row(
     (
         Panel(
             "Time to first token, heat map",
-            "How many calls waited how long for their first token, queueing included.",
+            f"How many calls waited how long for their first token, queueing included. {HEAT_COLUMNS}",
             "s",
-            (
-                Query(
-                    f"sum by (le) (increase(vllm:time_to_first_token_seconds_bucket{{{CHOSEN}}}[$__rate_interval]))",
-                    "{{le}}",
-                ),
-            ),
+            (Query(counts("vllm:time_to_first_token_seconds"), "{{le}}"),),
             Kind.HEAT,
         ),
         _percentiles(

@@ -69,7 +69,7 @@ def test_what_is_chosen_is_asked_for(board: Board) -> None:
     names = {variable.name for variable in board.variables}
     for panel in board.panels():
         for query in panel.queries:
-            used = set(re.findall(r"\$(\w+)", query.expr)) - {"__rate_interval"}
+            used = set(re.findall(r"\$(\w+)", query.expr)) - {"__rate_interval", "__interval"}
             assert used <= names, panel.title
             assert used or "node" in query.expr, panel.title
     assert TAG in loaded(board)["tags"]
@@ -94,6 +94,17 @@ def test_what_is_per_request_is_over_good_answers_alone() -> None:
         assert 'outcome="ok"' in requests.split(", "), title
         calls, _, _ = query.expr.partition(" / ")
         assert "outcome" not in calls, title
+
+
+def test_the_columns_of_a_heat_map_do_not_overlap() -> None:
+    """Four scrapes at least, and each answer in one column."""
+    maps = [panel for board in BOARDS for panel in panels(loaded(board)) if panel["type"] == "heatmap"]
+    assert len(maps) == 3
+    for panel in maps:
+        (target,) = panel["targets"]
+        assert target["interval"] == "20s"
+        assert "[$__interval]" in target["expr"]
+        assert "20 s or more" in panel["description"]
 
 
 def test_the_hosts_memory_is_there_on_a_cluster_too() -> None:

@@ -33,7 +33,11 @@ pytestmark = [
 LOAD = ("--rate", "10", "--warmup", "1s", "--duration", "70s", "--cooldown", "0s", "--ttft", "15", "--tps", "2000")
 # For the rates over four scrapes, and for rules that build on rules.
 SETTLE_S = 35.0
-CHOSEN = {"$__rate_interval": "20s", "$run": ".*", "$framework": ".*", "$scenario": ".*", "$namespace": ".*"}
+CHOSEN = {
+    "$__rate_interval": "20s",
+    "$__interval": "20s",
+    **dict.fromkeys(("$run", "$framework", "$scenario", "$namespace"), ".*"),
+}
 NAME = re.compile(r"\b(?:agentdyno_|run:|vllm:|process_|up\b)[\w:]*")
 
 
