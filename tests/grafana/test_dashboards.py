@@ -8,6 +8,7 @@ import pytest
 import yaml
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
+from agentdyno.backends.mock_llm.stats import Meter
 from agentdyno.rig.environments import ROOT
 from grafana.source.build import BOARDS, FOLDER, TAG, loaded, text_of
 from grafana.source.panel import CLUSTER_ONLY, VLLM_ONLY, Board
@@ -105,6 +106,23 @@ def test_the_columns_of_a_heat_map_do_not_overlap() -> None:
         assert target["interval"] == "20s"
         assert "[$__interval]" in target["expr"]
         assert "20 s or more" in panel["description"]
+
+
+def test_where_the_first_bucket_holds_all_the_mean_comes_first_and_the_bound_is_said() -> None:
+    (board,) = (board for board in BOARDS if board.uid == "agentdyno-llm-backend")
+    shown = {panel.title: panel for panel in board.panels()}
+    served = Meter("m").exposition(waiting=0)
+    for title, metric in (
+        ("Queue", "vllm:request_queue_time_seconds"),
+        ("Whole call", "vllm:e2e_request_latency_seconds"),
+    ):
+        first = re.search(rf'{metric}_bucket{{le="([\d.]+)"', served)
+        assert first is not None
+        assert f"{float(first[1]) * 1000:g} ms" in shown[title].description
+        mean, *_ = shown[title].queries
+        assert mean.legend == "mean"
+        assert f"{metric}_sum" in mean.expr
+        assert f"{metric}_count" in mean.expr
 
 
 def test_the_hosts_memory_is_there_on_a_cluster_too() -> None:
