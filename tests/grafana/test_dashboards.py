@@ -11,7 +11,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from agentdyno.backends.mock_llm.stats import Meter
 from agentdyno.rig.environments import ROOT
 from grafana.source.build import BOARDS, FOLDER, TAG, loaded, text_of
-from grafana.source.panel import CLUSTER_ONLY, VLLM_ONLY, Board
+from grafana.source.panel import CLUSTER_ONLY, VLLM_ONLY, Board, Kind
 
 # Of Grafana's units, those that are base units or say what is counted.
 UNITS = {"s", "bytes", "percentunit", "reqps", "ops", "cps", "none", "string"}
@@ -95,6 +95,21 @@ def test_what_is_per_request_is_over_good_answers_alone() -> None:
         assert 'outcome="ok"' in requests.split(", "), title
         calls, _, _ = query.expr.partition(" / ")
         assert "outcome" not in calls, title
+
+
+def test_only_what_may_be_compared_is_and_only_with_its_like() -> None:
+    """Every figure of the Compare board is of one scenario and backend at one rate, and says so."""
+    (compare,) = (board for board in BOARDS if board.uid == "agentdyno-compare")
+    for panel in compare.panels():
+        for query in panel.queries:
+            if panel.kind is Kind.BARS:
+                assert all(f"{{{{{name}}}}}" in query.legend for name in ("framework", "scenario", "backend", "rate"))
+                kept = re.findall(r"by \(([\w, ]+)\)", query.expr)
+                assert all(by.startswith("framework, scenario, backend, rate") for by in kept), panel.title
+            if panel.kind is not Kind.TABLE and "framework:" not in query.expr:  # the rules' own tests hold these
+                asked = re.findall(r"\w\{(.*?)\}", query.expr)
+                assert asked, panel.title
+                assert all('compared="yes"' in selector.split(", ") for selector in asked), panel.title
 
 
 def test_the_columns_of_a_heat_map_do_not_overlap() -> None:

@@ -101,6 +101,7 @@ def test_every_part_of_both_benches_is_scraped(watched: Watched) -> None:
     targets = [target for target in watched.get("targets")["activeTargets"] if target["labels"]["job"] == "agentdyno"]
     roles = sorted((target["labels"]["framework"], target["labels"]["role"]) for target in targets)
     assert roles == [(name, role) for name in ("bare", "lightagent") for role in ("backend", "host", "load", "rig")]
+    assert {(target["labels"]["compared"], target["labels"]["rate"]) for target in targets} == {("yes", "10")}
     assert {target["health"] for target in targets} == {"up"}, [target["lastError"] for target in targets]
     assert all(target["discoveredLabels"]["__address__"].startswith("127.0.0.1:") for target in targets)
 

@@ -118,7 +118,7 @@ class _SoakRun:
             try:
                 self._processes.interruption.listen()
                 host = self._start()
-                with observed(self._processes, self._manifest):
+                with observed(self._processes, self._manifest, bench=False):
                     self._follow(host)
             finally:
                 self._processes.interruption.end()
