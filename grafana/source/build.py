@@ -15,7 +15,7 @@ from grafana_foundation_sdk.models import heatmap as heatmap_model
 from grafana_foundation_sdk.models import prometheus as prometheus_model
 
 from grafana.source import cluster, compare, llm_backend, load_generator, run
-from grafana.source.panel import Board, Kind, Link, Panel, Query, Variable
+from grafana.source.panel import HEAT_STEP, Board, Kind, Link, Panel, Query, Variable
 
 BOARDS = (run.BOARD, compare.BOARD, llm_backend.BOARD, load_generator.BOARD, cluster.BOARD)
 FOLDER = Path(__file__).resolve().parents[1] / "dashboards"
@@ -135,7 +135,7 @@ def _target(kind: Kind, query: Query, letter: str) -> prometheus.Dataquery:
     at_once = kind in (Kind.NUMBER, Kind.WORD, Kind.BARS, Kind.TABLE)
     made = made.instant() if at_once else made.range()
     if kind is Kind.HEAT:
-        return made.format(prometheus_model.PromQueryFormat.HEATMAP)
+        return made.interval(HEAT_STEP).format(prometheus_model.PromQueryFormat.HEATMAP)
     if kind is Kind.TABLE:
         return made.format(prometheus_model.PromQueryFormat.TABLE)
     return made.format(prometheus_model.PromQueryFormat.TIME_SERIES)

@@ -12,26 +12,28 @@ from grafana.source.panel import (
     Row,
 )
 
-# The model of vllm-cpu proves the way there and back, no speed: such runs are compared with nothing, as in the rules.
-RANKED = FRAMEWORK + ', backend!="vllm-cpu"'
+# As in the rules: only runs that may be compared, and each figure of one backend at one rate.
+_COMPARED = 'compared="yes"'
+RANKED = f"{FRAMEWORK}, {_COMPARED}"
+_ALIKE = "framework, scenario, backend, rate"
+_LEGEND = "{{framework}}, {{scenario}}, {{backend}}, {{rate}}/s"
+_LIVE_RUN = f"{CHOSEN}, {_COMPARED}"
 
 
 def _bars(title: str, description: str, unit: str, expr: str, *, signed: bool = False) -> Panel:
-    return Panel(
-        title, description, unit, (Query(expr, "{{framework}}, {{scenario}}, {{backend}}"),), Kind.BARS, signed=signed
-    )
+    return Panel(title, description, unit, (Query(expr, _LEGEND),), Kind.BARS, signed=signed)
 
 
 def _per_request(metric: str) -> str:
     """A counter over the host's good answers, by framework, over an hour. Rejected requests make no calls."""
     top, below = (
-        f"sum by (framework, scenario, backend) (increase({name}[1h]))"
+        f"sum by ({_ALIKE}) (increase({name}[1h]))"
         for name in (f"{metric}{{{RANKED}}}", f'agentdyno_requests_total{{{RANKED}, outcome="ok"}}')
     )
     return f"{top} / ({below} > 0)"
 
 
-_HOUR = "Over all runs of the last hour, warm-up included. "
+_HOUR = "Over all runs of the last hour at that rate, warm-up included. "
 _COST = Row(
     "Cost",
     (
@@ -60,9 +62,9 @@ _COST = Row(
             "The largest resident size of the host's processes in the last hour, seen from outside; on a cluster as "
             "the host reads it of itself.",
             "bytes",
-            "max by (framework, scenario, backend) (max_over_time("
+            f"max by ({_ALIKE}) (max_over_time("
             f'agentdyno_process_resident_memory_bytes{{{RANKED}, role="host"}}[1h]))'
-            " or max by (framework, scenario, backend) (max_over_time("
+            f" or max by ({_ALIKE}) (max_over_time("
             f'process_resident_memory_bytes{{{RANKED}, role="host"}}[1h]))',
         ),
         _bars(
@@ -107,9 +109,9 @@ _TIMES = Row(
             "Without a verified answer",
             _HOUR + "Share of the arrivals that failed, timed out, or were rejected or dropped.",
             "percentunit",
-            "sum by (framework, scenario, backend) (increase("
+            f"sum by ({_ALIKE}) (increase("
             f'agentdyno_load_requests_total{{{RANKED}, outcome!="ok"}}[1h]))'
-            f" / (sum by (framework, scenario, backend) (increase(agentdyno_load_requests_total{{{RANKED}}}[1h])) > 0)",
+            f" / (sum by ({_ALIKE}) (increase(agentdyno_load_requests_total{{{RANKED}}}[1h])) > 0)",
         ),
         Panel(
             "Phases per request",
@@ -117,11 +119,10 @@ _TIMES = Row(
             "s",
             (
                 Query(
-                    f"sum by (framework, backend, phase) "
-                    f"(increase(agentdyno_phase_duration_seconds_sum{{{RANKED}}}[1h]))"
-                    f" / (sum by (framework, backend, phase) "
+                    f"sum by ({_ALIKE}, phase) (increase(agentdyno_phase_duration_seconds_sum{{{RANKED}}}[1h]))"
+                    f" / (sum by ({_ALIKE}, phase) "
                     f"(increase(agentdyno_phase_duration_seconds_count{{{RANKED}}}[1h])) > 0)",
-                    "{{framework}}, {{backend}}, {{phase}}",
+                    _LEGEND + ", {{phase}}",
                 ),
             ),
             Kind.BARS,
@@ -134,32 +135,34 @@ _LIVE = Row(
     (
         Panel(
             "Goodput",
-            "Verified answers a second of each run.",
+            "Verified answers a second of each run that may be compared.",
             "reqps",
-            (Query(f"run:agentdyno_load_goodput:rate20s{{{CHOSEN}}}", "{{framework}} {{run}}"),),
+            (Query(f"run:agentdyno_load_goodput:rate20s{{{_LIVE_RUN}}}", "{{framework}} {{run}}"),),
             link=Link.RUN,
         ),
         Panel(
             "CPU per request",
-            "CPU time of the host's processes over verified answers, of each run.",
+            "CPU time of the host's processes over verified answers, of each run that may be compared.",
             "s",
-            (Query(f"run:agentdyno_cpu_seconds_per_request:rate20s{{{CHOSEN}}}", "{{framework}} {{run}}"),),
+            (Query(f"run:agentdyno_cpu_seconds_per_request:rate20s{{{_LIVE_RUN}}}", "{{framework}} {{run}}"),),
             link=Link.RUN,
         ),
         Panel(
             "Latency p99",
-            "From when requests were due, of each run.",
+            "From when requests were due, of each run that may be compared.",
             "s",
-            (Query(f"run:agentdyno_load_latency_seconds:p99_rate20s{{{CHOSEN}}}", "{{framework}} {{run}}"),),
+            (Query(f"run:agentdyno_load_latency_seconds:p99_rate20s{{{_LIVE_RUN}}}", "{{framework}} {{run}}"),),
             link=Link.RUN,
         ),
         Panel(
             "Runs",
-            "What each run was: version, approach, backend, workload. Only equal workload hashes asked for the same.",
+            "What each run was, those that are compared with nothing (`no`) too: version, approach, backend, rate, "
+            "workload. Only equal workload hashes asked for the same, and no other panel tells them apart.",
             "string",
             (
                 Query(
-                    f"max by (run, framework, framework_version, approach, scenario, backend, workload_hash) "
+                    "max by (run, framework, framework_version, approach, scenario, backend, compared, rate, "
+                    "workload_hash) "
                     f"(max_over_time(agentdyno_run_info{{{CHOSEN}}}[1h]))"
                 ),
             ),
@@ -173,8 +176,10 @@ BOARD = Board(
     "agentdyno-compare",
     "AgentDyno: Compare",
     "All frameworks side by side, from the runs of the last hour: what they cost, how long they take, and what that is "
-    "beyond the control with the same backend. Differences between two single runs have no confidence interval; see "
-    "METHODOLOGY.md.",
+    "beyond the control with the same scenario and backend at the same rate. In no figure are runs with the heap "
+    "profiler or the framework's own instrumentation, runs on vllm-cpu, soaks, sweeps, searches for a capacity and a "
+    "campaign's probes; a run that turns out invalid is in them all the same. Differences between two single runs have "
+    "no confidence interval; see METHODOLOGY.md.",
     (_COST, _TIMES, _LIVE),
     OF_A_RUN,
 )

@@ -2,12 +2,14 @@
 
 from grafana.source.panel import (
     CHOSEN,
+    HEAT_COLUMNS,
     OF_A_RUN,
     Board,
     Kind,
     Panel,
     Query,
     Row,
+    counts,
     mean,
     quantile,
     rate,
@@ -19,9 +21,9 @@ _TIME = Row(
     (
         Panel(
             "Lateness, heat map",
-            "How late arrivals were sent. It is the generator's own error; it is part of the latency.",
+            f"How late arrivals were sent. It is the generator's own error; it is part of the latency. {HEAT_COLUMNS}",
             "s",
-            (Query(f"sum by (le) (increase({_LATENESS}_bucket{{{CHOSEN}}}[$__rate_interval]))", "{{le}}"),),
+            (Query(counts(_LATENESS), "{{le}}"),),
             Kind.HEAT,
         ),
         Panel(

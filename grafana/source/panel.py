@@ -11,6 +11,9 @@ FRAMEWORK = 'framework=~"$framework", scenario=~"$scenario"'
 
 CLUSTER_ONLY = "Of kube-state-metrics and the kubelet's cAdvisor, which only a cluster has."
 VLLM_ONLY = "The mock LLM has no model and so no such thing; vLLM has."
+# Four scrapes, so that each column of a heat map has some to tell by.
+HEAT_STEP = "20s"
+HEAT_COLUMNS = "Each column is an interval of 20 s or more."
 
 
 class Kind(Enum):
@@ -106,6 +109,11 @@ OF_A_RUN = (RUN_VARIABLE, FRAMEWORK_VARIABLE, SCENARIO_VARIABLE)
 def rate(metric: str, by: str, more: str = "", window: str = "$__rate_interval") -> str:
     """The sum of a counter's rates, by labels."""
     return f"sum by ({by}) (rate({metric}{{{CHOSEN}{', ' if more else ''}{more}}}[{window}]))"
+
+
+def counts(metric: str) -> str:
+    """How many came into each of a histogram's buckets in each of a heat map's columns, which do not overlap."""
+    return f"sum by (le) (increase({metric}_bucket{{{CHOSEN}}}[$__interval]))"
 
 
 def quantile(q: float, metric: str, by: str = "run", more: str = "") -> str:

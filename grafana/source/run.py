@@ -2,6 +2,7 @@
 
 from grafana.source.panel import (
     CHOSEN,
+    HEAT_COLUMNS,
     OF_A_RUN,
     Board,
     Kind,
@@ -9,6 +10,7 @@ from grafana.source.panel import (
     Panel,
     Query,
     Row,
+    counts,
     quantile,
     rate,
 )
@@ -86,7 +88,8 @@ _NOW = Row(
         ),
         Panel(
             "Sent late",
-            "Share of the arrivals that the generator sent more than 10 ms late; above 1 % the run will be invalid.",
+            "Share of the arrivals of the last 20 s that the generator sent more than 10 ms late. If it stays above "
+            "1 % in the measurement the run will be invalid.",
             "percentunit",
             (Query(f"run:agentdyno_load_late:ratio_rate20s{{{CHOSEN}}}", "{{framework}}"),),
             Kind.NUMBER,
@@ -131,14 +134,10 @@ _TIMES = Row(
     (
         Panel(
             "Latency, heat map",
-            "How many answers took how long, from when they were due. Each column is one interval, each cell a bucket; "
-            "a dot is a trace.",
+            f"How many answers took how long, from when they were due. {HEAT_COLUMNS} Each cell is a bucket, a "
+            "dot a trace.",
             "s",
-            (
-                Query(
-                    f"sum by (le) (increase({_LATENCY}_bucket{{{CHOSEN}}}[$__rate_interval]))", "{{le}}", exemplars=True
-                ),
-            ),
+            (Query(counts(_LATENCY), "{{le}}", exemplars=True),),
             Kind.HEAT,
             width=12,
             link=Link.TRACES,

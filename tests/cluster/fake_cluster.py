@@ -101,6 +101,7 @@ class FakeCluster:
         self.asked: set[tuple[str, str]] = set()
         self.down = False
         self.rolled_in: list[str] = []
+        self.compared: list[bool] = []
         self.looks = 2
         self.on_list: Callable[[FakeCluster], None] = lambda _: None
         self.cgroup = Cgroup(cpu_limit_cores=2.5, periods=1000, throttled_periods=0, oom_kills=0)
@@ -332,6 +333,7 @@ class FakeCluster:
             self.named("backend")["metadata"]["labels"].pop(RUN, None)
         self._pod("recorder", ["recorder"], "node-3")
         self.rolled_in.append(self.values["framework"])
+        self.compared.append(self.values["run"]["compared"])
 
     def _begin_load(self) -> None:
         self._left = self.looks

@@ -55,6 +55,13 @@ def test_the_runs_of_a_campaign_take_place_there(cluster: FakeCluster, tmp_path:
     assert (folder / "report.html").exists()
 
 
+def test_a_probe_is_compared_with_nothing_there(cluster: FakeCluster, asked: CampaignWords) -> None:
+    compare(replace(asked, names=["bare"], steady_rate=None), PLACE)
+    probes = cluster.rolled_in[:-2]
+    assert probes
+    assert cluster.compared == [False] * len(probes) + [True, True]
+
+
 def test_a_campaign_says_which_backend_it_was(cluster: FakeCluster, tmp_path: Path, asked: CampaignWords) -> None:
     with_vllm(cluster)
     compare(replace(asked, names=["bare"]), PLACE)

@@ -1,4 +1,6 @@
-"""A search and a sweep are watched as one run, from load to load, by a Prometheus and by `agentdyno top`."""
+"""A search and a sweep are watched as one run, from load to load, by a Prometheus and by `agentdyno top`. What they
+show is compared with nothing, and neither is what a soak shows.
+"""
 
 import json
 import re
@@ -22,7 +24,7 @@ def told(observed: Path) -> dict[str, str]:
     """By role where a Prometheus is told to look, and by what name."""
     for file in observed.glob("*.json"):
         entries = json.loads(file.read_text())
-        assert {entry["labels"]["run"] for entry in entries} == {file.stem}
+        assert {(entry["labels"]["run"], entry["labels"]["compared"]) for entry in entries} == {(file.stem, "no")}
         return {entry["labels"]["role"]: entry["targets"][0] for entry in entries}
     return {}
 
@@ -60,3 +62,13 @@ def test_each_load_is_told_of_and_untold(
     ended = bench.end(120)
     assert list(observed.iterdir()) == []
     ended.check_clean()
+
+
+def test_a_soak_is_told_of_as_compared_with_nothing(benches: Benches, tmp_path: Path) -> None:
+    observed = tmp_path / "observed"
+    load = ("--rate", "20", "--duration", "24s", "--warmup", "1s", "--observe", str(observed))
+    bench = benches.start("bare", *load, program=(str(PROGRAM), "soak"))
+    wait_for(lambda: told(observed), "a soak that is told of")
+    bench.interrupt(signal.SIGINT)
+    bench.end(60)
+    assert list(observed.iterdir()) == []

@@ -8,9 +8,10 @@ import pytest
 import yaml
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
+from agentdyno.backends.mock_llm.stats import Meter
 from agentdyno.rig.environments import ROOT
 from grafana.source.build import BOARDS, FOLDER, TAG, loaded, text_of
-from grafana.source.panel import CLUSTER_ONLY, VLLM_ONLY, Board
+from grafana.source.panel import CLUSTER_ONLY, VLLM_ONLY, Board, Kind
 
 # Of Grafana's units, those that are base units or say what is counted.
 UNITS = {"s", "bytes", "percentunit", "reqps", "ops", "cps", "none", "string"}
@@ -69,7 +70,7 @@ def test_what_is_chosen_is_asked_for(board: Board) -> None:
     names = {variable.name for variable in board.variables}
     for panel in board.panels():
         for query in panel.queries:
-            used = set(re.findall(r"\$(\w+)", query.expr)) - {"__rate_interval"}
+            used = set(re.findall(r"\$(\w+)", query.expr)) - {"__rate_interval", "__interval"}
             assert used <= names, panel.title
             assert used or "node" in query.expr, panel.title
     assert TAG in loaded(board)["tags"]
@@ -94,6 +95,49 @@ def test_what_is_per_request_is_over_good_answers_alone() -> None:
         assert 'outcome="ok"' in requests.split(", "), title
         calls, _, _ = query.expr.partition(" / ")
         assert "outcome" not in calls, title
+
+
+def test_only_what_may_be_compared_is_and_only_with_its_like() -> None:
+    """Every figure of the Compare board is of one scenario and backend at one rate, and says so."""
+    (compare,) = (board for board in BOARDS if board.uid == "agentdyno-compare")
+    for panel in compare.panels():
+        for query in panel.queries:
+            if panel.kind is Kind.BARS:
+                assert all(f"{{{{{name}}}}}" in query.legend for name in ("framework", "scenario", "backend", "rate"))
+                kept = re.findall(r"by \(([\w, ]+)\)", query.expr)
+                assert all(by.startswith("framework, scenario, backend, rate") for by in kept), panel.title
+            if panel.kind is not Kind.TABLE and "framework:" not in query.expr:  # the rules' own tests hold these
+                asked = re.findall(r"\w\{(.*?)\}", query.expr)
+                assert asked, panel.title
+                assert all('compared="yes"' in selector.split(", ") for selector in asked), panel.title
+
+
+def test_the_columns_of_a_heat_map_do_not_overlap() -> None:
+    """Four scrapes at least, and each answer in one column."""
+    maps = [panel for board in BOARDS for panel in panels(loaded(board)) if panel["type"] == "heatmap"]
+    assert len(maps) == 3
+    for panel in maps:
+        (target,) = panel["targets"]
+        assert target["interval"] == "20s"
+        assert "[$__interval]" in target["expr"]
+        assert "20 s or more" in panel["description"]
+
+
+def test_where_the_first_bucket_holds_all_the_mean_comes_first_and_the_bound_is_said() -> None:
+    (board,) = (board for board in BOARDS if board.uid == "agentdyno-llm-backend")
+    shown = {panel.title: panel for panel in board.panels()}
+    served = Meter("m").exposition(waiting=0)
+    for title, metric in (
+        ("Queue", "vllm:request_queue_time_seconds"),
+        ("Whole call", "vllm:e2e_request_latency_seconds"),
+    ):
+        first = re.search(rf'{metric}_bucket{{le="([\d.]+)"', served)
+        assert first is not None
+        assert f"{float(first[1]) * 1000:g} ms" in shown[title].description
+        mean, *_ = shown[title].queries
+        assert mean.legend == "mean"
+        assert f"{metric}_sum" in mean.expr
+        assert f"{metric}_count" in mean.expr
 
 
 def test_the_hosts_memory_is_there_on_a_cluster_too() -> None:

@@ -33,7 +33,11 @@ pytestmark = [
 LOAD = ("--rate", "10", "--warmup", "1s", "--duration", "70s", "--cooldown", "0s", "--ttft", "15", "--tps", "2000")
 # For the rates over four scrapes, and for rules that build on rules.
 SETTLE_S = 35.0
-CHOSEN = {"$__rate_interval": "20s", "$run": ".*", "$framework": ".*", "$scenario": ".*", "$namespace": ".*"}
+CHOSEN = {
+    "$__rate_interval": "20s",
+    "$__interval": "20s",
+    **dict.fromkeys(("$run", "$framework", "$scenario", "$namespace"), ".*"),
+}
 NAME = re.compile(r"\b(?:agentdyno_|run:|vllm:|process_|up\b)[\w:]*")
 
 
@@ -97,6 +101,7 @@ def test_every_part_of_both_benches_is_scraped(watched: Watched) -> None:
     targets = [target for target in watched.get("targets")["activeTargets"] if target["labels"]["job"] == "agentdyno"]
     roles = sorted((target["labels"]["framework"], target["labels"]["role"]) for target in targets)
     assert roles == [(name, role) for name in ("bare", "lightagent") for role in ("backend", "host", "load", "rig")]
+    assert {(target["labels"]["compared"], target["labels"]["rate"]) for target in targets} == {("yes", "10")}
     assert {target["health"] for target in targets} == {"up"}, [target["lastError"] for target in targets]
     assert all(target["discoveredLabels"]["__address__"].startswith("127.0.0.1:") for target in targets)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import yaml
 
-from tests.k8s.conftest import CASES, Objects
+from tests.k8s.conftest import CASES, KEY, Objects
 from tests.k8s.pods import matches, of_kind, pods
 from tests.k8s.programs import ROOT, Programs
 
@@ -88,6 +88,26 @@ def test_monitors_find_what_they_are_for(tools: Programs, rendered: Callable[[st
     assert "metrics" in {port["name"] for port in service["spec"]["ports"]}
 
 
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("load.rate=0.50", ("yes", "0.5")),
+        ("load.rate=200", ("yes", "200")),
+        ("run.compared=false", ("no", None)),
+        ("run.heapProfile=true", ("no", None)),
+    ],
+)
+def test_pods_say_whether_and_at_which_rate_their_run_is_compared(
+    tools: Programs, setting: str, expected: tuple[str, str | None]
+) -> None:
+    """Both as text: a bare yes would be a boolean, which no label may be."""
+    objects = tools.objects("--set", f"load.enabled=true,run.id=first,proof.key={KEY},{setting}")
+    found = {pod.component: pod.labels for pod in pods(objects) if "agentdyno.io/run" in pod.labels}
+    assert {"sut", "backend", "load-master"} <= set(found)
+    for labels in found.values():
+        assert (labels["agentdyno.io/compared"], labels.get("agentdyno.io/rate")) == expected
+
+
 def test_series_get_the_same_labels_from_the_operator_as_from_our_own_prometheus(
     rendered: Callable[[str], Objects],
 ) -> None:
@@ -101,4 +121,5 @@ def test_series_get_the_same_labels_from_the_operator_as_from_our_own_prometheus
         assert first == {"targetLabel": "job", "replacement": job["job_name"]}
         assert [{names.get(key, key): value for key, value in rule.items()} for rule in rules] == own
         assert endpoint["honorLabels"] is job["honor_labels"] is True
-    assert {rule["target_label"] for rule in own} == {"run", "framework", "scenario", "backend", "role", "pod"}
+    labels = {"run", "framework", "scenario", "backend", "compared", "rate", "role", "pod"}
+    assert {rule["target_label"] for rule in own} == labels

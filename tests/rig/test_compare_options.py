@@ -198,9 +198,7 @@ def test_a_campaign_goes_on_where_it_was_begun(monkeypatch: pytest.MonkeyPatch, 
     here = machine_facts()
     kept(msgspec.structs.replace(here, kernel="another", memory_bytes=1))
     assert places_apart(folder, then, None) == []
-    assert places_apart(folder, then, golden_manifest().backend) == [
-        "Its runs were measured on one machine."
-    ]
+    assert places_apart(folder, then, golden_manifest().backend) == ["Its runs were measured on one machine."]
     kept(msgspec.structs.replace(here, cpu_model="Abacus", cores_usable=64))
     assert places_apart(folder, then, None) == [
         f"Its runs were measured with the processor Abacus; here it is {here.cpu_model}.",

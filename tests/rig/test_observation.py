@@ -5,6 +5,8 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from agentdyno.contract.campaign import PROBE
 from agentdyno.record.live import running
 from agentdyno.record.manifest import Manifest
 from agentdyno.record.processes import Reading
@@ -78,10 +81,40 @@ def test_a_prometheus_is_told_of_every_part_and_untold(tmp_path: Path, manifest:
             assert (labels["run"], labels["framework"]) == (manifest.run_id, manifest.framework.name)
             assert labels["scenario"] == manifest.plan.scenario
             assert labels["backend"] == manifest.backend["kind"]
+            assert (labels["compared"], labels["rate"]) == ("yes", f"{manifest.plan.rate:g}")
         assert told["load"]["targets"] == ["127.0.0.1:9646"]
         (run,) = running([tmp_path / "runs"])
         assert run.metrics["host"] == "http://127.0.0.1:8000/metrics"
     assert list(observed.iterdir()) == []
+
+
+def test_what_is_no_measurement_of_the_framework_is_compared_with_nothing(
+    tmp_path: Path, manifest: Manifest, raw: Path
+) -> None:
+    def told(change: Callable[[Manifest], None] = lambda _: None, *, bench: bool = True) -> set[tuple[str, str | None]]:
+        one = deepcopy(manifest)
+        change(one)
+        with Observation(one, raw, tmp_path / "observed", bench=bench):
+            (file,) = (tmp_path / "observed").glob("*.json")
+            labels = [entry["labels"] for entry in json.loads(file.read_text())]
+        return {(each["compared"], each.get("rate")) for each in labels}
+
+    def profiled(one: Manifest) -> None:
+        one.heap_profile = {"interval_s": 10.0}
+
+    def with_its_own_spans(one: Manifest) -> None:
+        one.native_spans = {"title": "OpenInference"}
+
+    def without_a_gpu(one: Manifest) -> None:
+        one.backend = {**one.backend, "kind": "vllm-cpu"}
+
+    def probe(one: Manifest) -> None:
+        one.profile = PROBE
+
+    assert told() == {("yes", f"{manifest.plan.rate:g}")}
+    assert told(bench=False) == {("no", None)}  # capacity, sweep, soak
+    for change in (profiled, with_its_own_spans, without_a_gpu, probe):
+        assert told(change) == {("no", None)}, change.__name__
 
 
 def test_who_looks_is_told_what_has_changed(tmp_path: Path, manifest: Manifest, raw: Path) -> None:

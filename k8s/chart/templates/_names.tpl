@@ -32,6 +32,12 @@ agentdyno.io/framework: {{ .Values.framework }}
 agentdyno.io/run: {{ .Values.run.id | quote }}
 agentdyno.io/scenario: {{ .Values.run.scenario }}
 agentdyno.io/backend: {{ include "agentdyno.backendKind" . }}
+{{- if and .Values.run.compared (not .Values.run.heapProfile) }}
+agentdyno.io/compared: "yes"
+agentdyno.io/rate: {{ float64 .Values.load.rate | toJson | quote }}
+{{- else }}
+agentdyno.io/compared: "no"
+{{- end }}
 {{- end -}}
 
 {{/* The adapter's folder. */}}

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from agentdyno.analysis.verdict import NOT_COMPARABLE
+from agentdyno.analysis.not_comparable import NOT_COMPARABLE
 from agentdyno.contract.campaign import NULL_MARK, LoadName
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.summary import Summary

@@ -8,6 +8,7 @@ import numpy as np
 
 from agentdyno.analysis.backend_count import other_counts
 from agentdyno.analysis.figures import lateness_ms, mean_in_flight, run_queue_wait_seconds
+from agentdyno.analysis.not_comparable import NOT_COMPARABLE, not_comparable
 from agentdyno.analysis.run_data import Requests, RunData
 from agentdyno.contract.proof import Stage
 from agentdyno.contract.run import Finding, Outcome, Reason, Verdict
@@ -24,11 +25,6 @@ OVERLOAD_SHARE = 0.01
 NOISY_SHARE = 0.05
 THROTTLED_SHARE = 0.01
 CALIBRATION_RATIO_MAX = 1.25
-_PROTOCOL_BACKEND = "vllm-cpu"
-_PROTOCOL_TEXT = (
-    "A real vLLM served a model of 1 MB on the rig's own cores: requests, streams, tools, tokens and traces are real, "
-    "the times are those of no LLM. Such a run is compared with nothing."
-)
 _NOTES = frozenset(
     {
         Reason.OVERLOADED,
@@ -43,7 +39,6 @@ _NOTES = frozenset(
         Reason.THROTTLED,
     }
 )
-NOT_COMPARABLE = frozenset({Reason.PROFILED, Reason.NATIVE_SPANS, Reason.PROTOCOL_ONLY})
 
 
 def verdict(
@@ -73,14 +68,7 @@ def verdict(
         findings.append(Finding(Reason.NOT_PINNED, f"The host had no core of its own; {alone}."))
     findings += _noise(data)
     findings += _throttled(data)
-    if data.manifest.heap_profile is not None:
-        text = "The heap profiler was in the process: times, CPU and memory are not the framework's own."
-        findings.append(Finding(Reason.PROFILED, text))
-    if data.manifest.native_spans is not None:
-        text = "Not for comparison: the framework's own instrumentation was in the process, so nothing in it is timed."
-        findings.append(Finding(Reason.NATIVE_SPANS, text))
-    if data.manifest.backend.get("kind") == _PROTOCOL_BACKEND:
-        findings.append(Finding(Reason.PROTOCOL_ONLY, _PROTOCOL_TEXT))
+    findings += not_comparable(data.manifest)
     reasons = tuple(f for f in findings if f.code not in _NOTES)
     notes = [f for f in findings if f.code in _NOTES]
     notes += [] if phases_claimed else missing

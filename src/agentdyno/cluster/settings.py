@@ -13,6 +13,7 @@ import msgspec
 from agentdyno.cluster.release import Place
 from agentdyno.cluster.watch import Known
 from agentdyno.contract.adapter import AdapterFolder, Variant
+from agentdyno.contract.campaign import PROBE
 from agentdyno.contract.quantities import parse_rate_rps
 from agentdyno.contract.run import ServerCounters
 from agentdyno.contract.scenario import served_by
@@ -150,6 +151,7 @@ def run_values(asked: Asked, run: str) -> dict[str, Any]:
             "admission": "off" if options.admission is None else options.admission,
             "traces": plan.trace_every > 0,
             "heapProfile": asked.heap_interval_s is not None,
+            "compared": options.profile != PROBE,
             "timing": {name: value for name, value in timing.items() if value is not None},
         },
         "load": {

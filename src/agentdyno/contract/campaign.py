@@ -17,6 +17,7 @@ from agentdyno.contract.summary import Framework
 
 CONTROL = "bare"
 NULL_MARK = "#"
+PROBE = "probe"  # what the manifest of a Probe's run has for its profile, where a round's run has its LoadName
 
 
 class LoadName(StrEnum):

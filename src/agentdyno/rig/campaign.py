@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from agentdyno.contract.adapter import AdapterFolder, Variant
-from agentdyno.contract.campaign import Campaign, CampaignStatus, LoadName, PlannedRun, Probe
+from agentdyno.contract.campaign import PROBE, Campaign, CampaignStatus, LoadName, PlannedRun, Probe
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import ExitCode, LoadPlan, Reason
 from agentdyno.contract.summary import Summary
@@ -154,7 +154,7 @@ class CampaignRunner:
         short = msgspec.structs.replace(
             self._campaign.asked, rate=rate, duration_s=PROBE_S, warmup_s=PROBE_WARMUP_S, trace_every=0
         )
-        options = replace(self._options(label, short, "probe"), admission=PROBE_ADMISSION)
+        options = replace(self._options(label, short, PROBE), admission=PROBE_ADMISSION)
         summary, run_id = self._one(options, label)
         self._campaign.probes.append(
             Probe(label=label, run_id=run_id, rate=rate, capacity_rps=summary.goodput_rps or None)

@@ -22,6 +22,8 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from agentdyno.analysis.not_comparable import not_comparable
+from agentdyno.contract.campaign import PROBE
 from agentdyno.record.export import ENDPOINT_VARIABLES
 from agentdyno.record.live import LiveRun, alive, tell, write_whole
 from agentdyno.record.manifest import Manifest
@@ -54,11 +56,14 @@ class Observation:
     which `tell` says what has changed; use once.
 
     observe: the folder that Prometheus reads; None: nobody but `agentdyno top` is told. latest: the sampler's last
-    samples of each process, ended ones too.
+    samples of each process, ended ones too. bench: the load is that of one bench, and not many loads of a series.
     """
 
-    def __init__(self, manifest: Manifest, raw: Path, observe: Path | None, latest: Latest | None = None) -> None:
+    def __init__(
+        self, manifest: Manifest, raw: Path, observe: Path | None, latest: Latest | None = None, *, bench: bool = True
+    ) -> None:
         self._manifest = manifest
+        self._comparison = _comparison(manifest, bench=bench)
         self._raw = raw
         self._told = None if observe is None else observe / f"{manifest.run_id}.json"
         self._registry = CollectorRegistry()
@@ -94,7 +99,7 @@ class Observation:
         )
         tell(self._raw, run)
         if self._told is not None:
-            write_whole(self._told, json.dumps(targets(run), indent=1).encode())
+            write_whole(self._told, json.dumps(targets(run, self._comparison), indent=1).encode())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -107,9 +112,11 @@ class Observation:
         self._thread.join()
 
 
-def observed(processes: RunProcesses, manifest: Manifest, latest: Latest | None = None) -> Observation:
+def observed(
+    processes: RunProcesses, manifest: Manifest, latest: Latest | None = None, *, bench: bool = True
+) -> Observation:
     """The observation of a run whose servers are ready."""
-    watching = Observation(manifest, processes.folder.raw, processes.options.observe, latest)
+    watching = Observation(manifest, processes.folder.raw, processes.options.observe, latest, bench=bench)
     watching.add("load", f"http://127.0.0.1:{processes.metrics_port}/metrics")
     watching.add("host", None if processes.host is None else f"{processes.host.url}/metrics")
     watching.add("backend", None if processes.backend is None else processes.backend.metrics_url)
@@ -156,8 +163,11 @@ class RigMetrics(Collector):
             yield _by_role(GaugeMetricFamily(name, text, labels=("role",)), there, partial(_read, field))
 
 
-def targets(run: LiveRun) -> list[dict[str, object]]:
-    """The run as Prometheus' file_sd reads it: a target for each role, with the labels that all its series get."""
+def targets(run: LiveRun, comparison: dict[str, str]) -> list[dict[str, object]]:
+    """The run as Prometheus' file_sd reads it: a target for each role, with the labels that all its series get.
+
+    comparison: those that say with which runs it may be compared.
+    """
     found: list[dict[str, object]] = []
     for role, url in sorted(run.metrics.items()):
         parts = urlsplit(url)
@@ -167,6 +177,7 @@ def targets(run: LiveRun) -> list[dict[str, object]]:
             "scenario": run.scenario,
             "backend": run.backend,
             "role": role,
+            **comparison,
             "__scheme__": parts.scheme,
             "__metrics_path__": parts.path,
             _PID_LABEL: str(run.pid),
@@ -190,6 +201,13 @@ def export_to_collector() -> None:
     with suppress(OSError), socket.create_connection(COLLECTOR, _CONNECT_S):
         os.environ[ENDPOINT_VARIABLES[-1]] = f"http://{COLLECTOR[0]}:{COLLECTOR[1]}"
         say("traces also go to the collector on this machine")
+
+
+def _comparison(manifest: Manifest, *, bench: bool) -> dict[str, str]:
+    """A probe overloads a host with few seats, so it is no measurement of the framework either."""
+    if not bench or manifest.profile == PROBE or any(not_comparable(manifest)):
+        return {"compared": "no"}
+    return {"compared": "yes", "rate": f"{manifest.plan.rate:g}"}
 
 
 def _nothing(*, detailed: bool) -> Sequence[Sample]:

@@ -121,7 +121,7 @@ class _SoakRun:
             try:
                 self._processes.interruption.listen()
                 host = self._start()
-                with observed(self._processes, self._manifest, self._latest):
+                with observed(self._processes, self._manifest, self._latest, bench=False):
                     self._follow(host)
             finally:
                 self._processes.interruption.end()

@@ -25,7 +25,7 @@ class WatchedSeries:
         self.metrics_port = free_port()
         self._driven = driven
         self._sampler: Sampler | None = None
-        self._observation = Observation(manifest, raw, observe, self._latest)
+        self._observation = Observation(manifest, raw, observe, self._latest, bench=False)
 
     def __enter__(self) -> WatchedSeries:
         """Serve and tell. Raises OSError."""
