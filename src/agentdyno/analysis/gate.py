@@ -13,7 +13,16 @@ from statistics import median
 
 from agentdyno.analysis.limits import Limit
 from agentdyno.analysis.metrics import Metric
-from agentdyno.analysis.sides import MeasuredRun, Series, Side, SideError, differing_conditions, machine_of, rig_of
+from agentdyno.analysis.sides import (
+    MeasuredRun,
+    Series,
+    Side,
+    SideError,
+    differing_conditions,
+    left_out,
+    machine_of,
+    rig_of,
+)
 from agentdyno.analysis.unpaired import UnpairedRatio, unpaired_ratio
 from agentdyno.contract.campaign import LoadName
 from agentdyno.contract.run import ExitCode
@@ -96,7 +105,7 @@ def gate(
     load where it shows. Raises SideError when nothing can be compared, saying what differs.
     """
     rows: list[GateRow] = []
-    warnings: list[str] = []
+    warnings = [*left_out(baseline, "baseline", frameworks), *left_out(candidate, "candidate", frameworks)]
     versions: dict[str, tuple[str | None, str | None]] = {}
     for label in _labels(baseline, candidate, frameworks):
         for limit in limits:
@@ -115,7 +124,7 @@ def _labels(baseline: Side, candidate: Side, frameworks: Sequence[str]) -> list[
     if missing or not wanted:
         what = f"{', '.join(missing)} is not on both sides" if missing else "The two sides have no framework in common"
         text = f"{what}: {baseline.path} has {', '.join(ours)}; {candidate.path} has {', '.join(theirs)}."
-        raise SideError(text)
+        raise SideError(" ".join([text, *left_out(baseline, "baseline"), *left_out(candidate, "candidate")]))
     return wanted
 
 
