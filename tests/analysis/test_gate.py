@@ -238,9 +238,26 @@ def test_runs_that_only_show_the_path_are_for_no_comparison(tmp_path: Path) -> N
     for one, other in ((ours, apart), (apart, apart), (apart / "run-0", apart / "run-1")):
         with pytest.raises(SideError, match=r"holds nothing that may be compared\. run-0 is for no comparison \(proto"):
             check(one, other)
-    (apart / "run-0").rename(ours / "run-4")
-    (series,) = read_side(ours).series
+    theirs = runs(tmp_path, "c", 4)
+    for number in (4, 5):
+        (apart / f"run-{number - 4}").rename(theirs / f"run-{number}")
+    (series,) = read_side(theirs).series
     assert (len(series.runs), series.invalid) == (4, 0)
+    said = "Runs of slow left out of the {}, for no comparison is made with them (protocol_only): 2."
+    assert said.format("candidate") in check(ours, theirs, "p50=+20%").warnings
+    assert said.format("baseline") in check(theirs, ours, "p50=+20%").warnings
+    (apart / "run-2").rename(ours / "run-4")
+    assert len(check(ours, theirs, "p50=+20%").warnings) == 2
+
+
+def test_runs_that_only_show_the_path_are_said_where_their_framework_is_asked_for(tmp_path: Path) -> None:
+    ours, apart = runs(tmp_path, "a", 4), protocol_only(runs(tmp_path, "b", 1, who="other"))
+    (apart / "run-0").rename(ours / "run-4")
+    plain = runs(tmp_path, "c", 4)
+    assert "left out" in " ".join(check(ours, plain, "p50=+20%").warnings)
+    assert "left out" not in " ".join(check(ours, plain, "p50=+20%", frameworks=("slow",)).warnings)
+    with pytest.raises(SideError, match=r"^other is not on both .* Runs of other left out of the baseline, for"):
+        check(ours, plain, frameworks=("other",))
 
 
 def test_sides_without_a_framework_in_common(tmp_path: Path) -> None:

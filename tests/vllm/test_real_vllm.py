@@ -6,6 +6,7 @@ It says ready when it is, and nothing of it stays: no process, no shared memory,
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -179,6 +180,18 @@ def test_it_does_not_outlive_a_rig_that_is_killed(benches: Benches, moment: str)
     bench.process.kill()
     bench.process.wait()
     wait_for(lambda: not processes_of(bench.out) and shared_memory() <= before, "the end of all of it", 15)
+
+
+@pytest.mark.parametrize("moment", MOMENTS[1:])
+def test_interrupted_while_it_starts_it_ends_in_order(benches: Benches, moment: str) -> None:
+    before = shared_memory()
+    bench = benches.start("bare", *SLOW)
+    wait_for(lambda: moment in _log(bench, "backend"), "vLLM", 300)
+    bench.interrupt(signal.SIGINT)
+    ended = bench.end()
+    assert ended.code == 130
+    ended.check_clean()
+    assert shared_memory() <= before
 
 
 def _log(bench: Bench, name: str) -> str:

@@ -19,6 +19,7 @@ from agentdyno.analysis.sides import (
     Side,
     SideError,
     differing_conditions,
+    left_out,
     machine_of,
     rig_of,
     server_of,
@@ -105,7 +106,7 @@ def gate(
     load where it shows. Raises SideError when nothing can be compared, saying what differs.
     """
     rows: list[GateRow] = []
-    warnings: list[str] = []
+    warnings = [*left_out(baseline, "baseline", frameworks), *left_out(candidate, "candidate", frameworks)]
     versions: dict[str, tuple[str | None, str | None]] = {}
     for label in _labels(baseline, candidate, frameworks):
         for limit in limits:
@@ -124,7 +125,7 @@ def _labels(baseline: Side, candidate: Side, frameworks: Sequence[str]) -> list[
     if missing or not wanted:
         what = f"{', '.join(missing)} is not on both sides" if missing else "The two sides have no framework in common"
         text = f"{what}: {baseline.path} has {', '.join(ours)}; {candidate.path} has {', '.join(theirs)}."
-        raise SideError(text)
+        raise SideError(" ".join([text, *left_out(baseline, "baseline"), *left_out(candidate, "candidate")]))
     return wanted
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,11 +53,14 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What one path holds, by label and load. control: the label that is never gated unless it is asked for."""
+    """What one path holds, by label and load. control: the label that is never gated unless it is asked for. apart:
+    runs that are for no comparison, and so in no series.
+    """
 
     path: Path
     series: tuple[Series, ...]
     control: str | None
+    apart: tuple[MeasuredRun, ...] = ()
 
 
 def read_side(path: Path) -> Side:
@@ -70,13 +74,16 @@ def read_side(path: Path) -> Side:
     else:
         raise SideError(f"There is no folder {path}. Name a campaign, a folder of runs, or a run.")
     by_name: dict[str, Series] = {}
+    apart = []
     for run in runs:
-        if run.summary.verdict.comparable:
+        if not run.summary.verdict.comparable:
+            apart.append(run)
+        else:
             name = run.manifest.framework.name
             _add(by_name.setdefault(name, Series(name, None)), run)
     if runs and not by_name:
         raise SideError(f"{path} holds nothing that may be compared. {why_apart(runs[0])}")
-    return Side(path, _alike(path, by_name.values()), None)
+    return Side(path, _alike(path, by_name.values()), None, tuple(apart))
 
 
 def _campaign(path: Path) -> Side:
@@ -103,8 +110,19 @@ def read_measured(run: Path, number: int | None = None) -> MeasuredRun:
 
 def why_apart(run: MeasuredRun) -> str:
     """A sentence on a run that enters no comparison."""
-    codes = ", ".join(note.code for note in run.summary.verdict.notes if note.code in NOT_COMPARABLE)
-    return f"{run.manifest.run_id} is for no comparison ({codes}): its figures are not a framework's own."
+    return f"{run.manifest.run_id} is for no comparison ({_codes(run)}): its figures are not a framework's own."
+
+
+def left_out(side: Side, where: str, frameworks: Sequence[str] = ()) -> Iterator[str]:
+    """A sentence for each kind of runs that enter no comparison. frameworks: only of these; empty: of all."""
+    kinds = Counter((run.manifest.framework.name, _codes(run)) for run in side.apart)
+    for (label, codes), count in kinds.items():
+        if not frameworks or label in frameworks:
+            yield f"Runs of {label} left out of the {where}, for no comparison is made with them ({codes}): {count}."
+
+
+def _codes(run: MeasuredRun) -> str:
+    return ", ".join(note.code for note in run.summary.verdict.notes if note.code in NOT_COMPARABLE)
 
 
 def _read(file: Path, kind: type[Any]) -> Any:
