@@ -9,7 +9,6 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pyarrow.parquet as pq
@@ -19,8 +18,8 @@ from agentdyno.backends.vllm.copying_model import NAME
 from agentdyno.backends.vllm.serving import SCRATCH, SOCKETS
 from agentdyno.rig.processes import free_port
 from agentdyno.rig.vllm_cpu import cache_folder
-from tests.backends.test_mock_against_vllm import shape
 from tests.e2e.benches import Bench, Benches, Ended, processes_of, wait_for
+from tests.golden.vllm_facts import facts, steps
 from tests.golden.vllm_recording import CASES, DONE, TOOLS, ask, chat, recorded
 from tests.vllm.server import API_KEY, WHY_NOT, served, wanted
 
@@ -128,9 +127,9 @@ def test_the_recordings_are_what_it_still_says(port: int, name: str) -> None:
     if name == "metrics":
         assert _names(now.body) >= _names(then.body)
     elif now.body[:1] == "{":
-        assert shape(json.loads(now.body)) == shape(json.loads(then.body))
+        assert facts(json.loads(now.body)) == facts(json.loads(then.body))
     elif "streamed" in name:
-        assert shape(_without_gaps(now.events)) == shape(_without_gaps(then.events))
+        assert steps([facts(event) for event in now.events]) == steps([facts(event) for event in then.events])
 
 
 @pytest.mark.parametrize("forced", ["order_status", "refund_policy", "resolution"])
@@ -161,10 +160,6 @@ def test_a_vllm_of_ones_own_is_counted_and_traced_in_the_same_way(benches: Bench
         assert "protocol_only" not in ended.notes
         test_vllm_counted_what_the_host_counted(ended)
         test_vllms_own_times_stand_in_the_same_traces(ended)
-
-
-def _without_gaps(events: list[Any]) -> list[Any]:
-    return [event for event in events if event != "[DONE]"]
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
