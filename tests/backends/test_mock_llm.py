@@ -83,12 +83,13 @@ def assemble(events: list[str]) -> dict[str, Any]:
         for choice in event["choices"]:
             delta = choice["delta"]
             assert ("role" in delta) == (number == 0)
-            if delta.get("content") is not None:
+            assert delta.get("role", "assistant") == "assistant"
+            if delta.get("content"):
                 message["content"] = (message["content"] or "") + delta["content"]
             for part in delta.get("tool_calls", ()):
                 call = message["tool_calls"].setdefault(part["index"], {"arguments": ""})
                 call.update({key: part[key] for key in ("id", "type") if key in part})
-                call["arguments"] += part["function"]["arguments"]
+                call["arguments"] += part["function"].get("arguments", "")
                 call.setdefault("name", part["function"].get("name"))
             made["finish_reason"] = choice["finish_reason"] or made["finish_reason"]
     return made
@@ -180,10 +181,37 @@ def test_a_stream_adds_up_to_the_whole_answer(start, scenario: str, timing: dict
         assert not any("usage" in event for event in plain)
 
 
+@pytest.mark.parametrize("limit", [1, 5])
+def test_a_stream_that_is_cut_adds_up_too(shared: MockServer, limit: int) -> None:
+    asked: dict[str, Any] = {"max_tokens": limit}
+    whole = flat(complete(shared, ORDER, token("RE"), **asked))
+    streamed = {"stream": True, "stream_options": {"include_usage": True}}
+    assert assemble(shared.ask(post(chat(ORDER, token("RE"), **asked, **streamed))).events) == whole
+
+
 def test_a_stream_has_one_event_a_token(shared: MockServer) -> None:
     events = shared.ask(post(chat(ORDER, token("RE"), stream=True))).events
     pieces = [json.loads(event)["choices"][0]["delta"].get("content") for event in events[:-1]]
     assert [len(piece) for piece in pieces if piece] == [4] * 64
+
+
+@pytest.mark.parametrize("texts", [(ORDER,), (ORDER, token("RE"))], ids=["call", "text"])
+def test_a_stream_says_nothing_before_its_first_token(start, texts: tuple[str, ...]) -> None:
+    """Not even the role: whoever takes the time to the first chunk gets the time to the first token."""
+    server = start(timing={"ttft_ms": LONG_MS})
+    client = server.client()
+    client.send(post(chat(*texts, stream=True)))
+    assert client.read(head_only=True).status == 200
+    client.socket.settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        client.at_end()
+
+
+def test_a_stream_s_time_to_first_token_is_that_of_the_token(start) -> None:
+    server = start(timing={"ttft_ms": "const:50", "tokens_per_s": "const:1000"})
+    server.ask(post(chat(ORDER, token("RE"), stream=True)))
+    assert server.metric("vllm:time_to_first_token_seconds_count") == 1
+    assert server.metric("vllm:time_to_first_token_seconds_sum") >= 0.05
 
 
 def test_models_and_health(shared: MockServer) -> None:

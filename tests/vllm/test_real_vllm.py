@@ -20,9 +20,9 @@ from agentdyno.backends.vllm.copying_model import NAME
 from agentdyno.backends.vllm.serving import SCRATCH, SOCKETS
 from agentdyno.rig.processes import free_port
 from agentdyno.rig.vllm_cpu import cache_folder
-from tests.backends.test_mock_against_vllm import shape
 from tests.e2e.benches import Bench, Benches, Ended, processes_of, wait_for
-from tests.golden.vllm_recording import CASES, DONE, TOOLS, ask, chat, recorded
+from tests.golden.vllm_facts import facts, steps
+from tests.golden.vllm_recording import CASES, DONE, TOOLS, Recorded, ask, chat, recorded
 from tests.vllm.server import API_KEY, WHY_NOT, served, wanted
 
 pytestmark = [
@@ -33,6 +33,8 @@ pytestmark = [
 SHARED_MEMORY = ("psm_", "sem.mp-")  # Python's names; other programs have others
 # Where its start is when the rig is killed: before its engine, while that starts its worker, and when it serves.
 MOMENTS = ("Using max model len", "Initializing a V1 LLM engine", "Application startup complete")
+# A server that is behind sends what several steps of decoding have brought as one event.
+ASKED_AGAIN = 8
 LOAD = ("--rate", "0.5", "--warmup", "4s", "--duration", "16s", "--timeout", "60s")
 SLOW = ("--backend", "vllm-cpu", *LOAD)
 
@@ -127,14 +129,21 @@ def port(tmp_path_factory: pytest.TempPathFactory, otlp: str) -> Iterator[int]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_recordings_are_what_it_still_says(port: int, name: str) -> None:
-    now, then = ask(port, CASES[name], NAME, API_KEY), recorded(name)
-    assert (now.status, now.headers) == (then.status, then.headers)
+    then = recorded(name)
+    for _ in range(ASKED_AGAIN if "streamed" in name else 1):
+        now = ask(port, CASES[name], NAME, API_KEY)
+        assert (now.status, now.headers) == (then.status, then.headers)
+        if compared(name, now) == compared(name, then):
+            return
+    assert compared(name, now) == compared(name, then)
+
+
+def compared(name: str, answer: Recorded) -> Any:
+    if "streamed" in name:
+        return steps([facts(event) for event in answer.events])
     if name == "metrics":
-        assert _names(now.body) >= _names(then.body)
-    elif now.body[:1] == "{":
-        assert shape(json.loads(now.body)) == shape(json.loads(then.body))
-    elif "streamed" in name:
-        assert shape(_without_gaps(now.events)) == shape(_without_gaps(then.events))
+        return _names(recorded(name).body) - _names(answer.body)
+    return facts(json.loads(answer.body or "null"))
 
 
 @pytest.mark.parametrize("forced", ["order_status", "refund_policy", "resolution"])
@@ -165,10 +174,6 @@ def test_a_vllm_of_ones_own_is_counted_and_traced_in_the_same_way(benches: Bench
         assert "protocol_only" not in ended.notes
         test_vllm_counted_what_the_host_counted(ended)
         test_vllms_own_times_stand_in_the_same_traces(ended)
-
-
-def _without_gaps(events: list[Any]) -> list[Any]:
-    return [event for event in events if event != "[DONE]"]
 
 
 @pytest.mark.parametrize("moment", MOMENTS)

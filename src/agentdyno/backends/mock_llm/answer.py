@@ -18,12 +18,13 @@ DONE = b"data: [DONE]\n\n"
 class Answer(msgspec.Struct, frozen=True, gc=False):
     """One answer, ready to be encoded.
 
-    tool_calls: (id, name, arguments) of each, empty for a text.
+    text: None beside tool calls, but empty where the request required them, as vLLM has it. tool_calls: (id, name,
+    arguments) of each, empty for a text.
     """
 
     id: str
     model: str
-    text: str
+    text: str | None
     tool_calls: tuple[tuple[str, str, str], ...]
     finish_reason: str
     prompt_tokens: int
@@ -47,7 +48,8 @@ def make_answer(request: ChatRequest, turn: Turn, answer_tokens: int) -> Answer:
     if turn.requests:
         calls = tuple((f"call_{mark}{index}", call.tool, call.arguments) for index, call in enumerate(turn.requests))
         size = sum(len(name) + len(arguments) for _, name, arguments in calls)
-        return Answer(answer_id, request.model, "", calls, "tool_calls", request.prompt_tokens, tokens_for(size))
+        beside = "" if request.must_call else None
+        return Answer(answer_id, request.model, beside, calls, "tool_calls", request.prompt_tokens, tokens_for(size))
     text = fill(turn.text, answer_tokens * BYTES_PER_TOKEN) if turn.final else turn.text
     cut = request.max_tokens is not None and tokens_for(len(text)) > request.max_tokens
     if cut and request.max_tokens is not None:
@@ -60,7 +62,6 @@ def whole(answer: Answer) -> bytes:
     """The body of a whole answer."""
     message: dict[str, Any] = {"role": "assistant", "content": answer.text, "refusal": None}
     if answer.tool_calls:
-        message["content"] = None
         message["tool_calls"] = [
             {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
             for call_id, name, arguments in answer.tool_calls
@@ -80,42 +81,49 @@ def whole(answer: Answer) -> bytes:
 def chunks(answer: Answer, include_usage: bool) -> tuple[list[bytes], bytes]:
     """The answer as server-sent events: one a token, and the tail that goes out with the last of them.
 
-    The first event also says the role; a tool call's first also says its id and name. The tail holds the
-    finish reason, the usage if asked for, and the end mark.
+    As with vLLM the role comes in an event of its own, sent with the first token and no sooner; a tool call's id and
+    name come without arguments, before them; and the finish reason comes in an event of its own, but for a text that
+    was cut, whose last token says it. The tail holds the rest: the usage if asked for, and the end mark.
     """
-    head = orjson.dumps(
+    head = b"data: " + orjson.dumps(
         {
             "id": answer.id,
             "object": "chat.completion.chunk",
             "created": int(time.time()),
             "model": answer.model,
         }
-    )[:-1]
-    usage_none = b',"usage":null' if include_usage else b""
-
-    def event(delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
-        return b'data: %b,"choices":[%b]%b}\n\n' % (head, orjson.dumps(choice), usage_none)
-
-    events = [event(delta) for delta in _deltas(answer)]
-    tail = event({}, answer.finish_reason)
+    )
+    # All events but the last differ only in their delta and finish reason: the rest is made once.
+    before = head[:-1] + b',"choices":[{"index":0,"delta":'
+    after = b',"logprobs":null,"finish_reason":null}]}\n\n'
+    finish = b',"logprobs":null,"finish_reason":"%b"}]}\n\n' % answer.finish_reason.encode()
+    events = _calls(answer, before, after) if answer.tool_calls else _texts(answer.text or "", before, after)
+    events[0] = b'%b{"role":"assistant","content":""}%b%b' % (before, after, events[0])
+    tail = DONE
     if include_usage:
-        tail += b'data: %b,"choices":[],"usage":%b}\n\n' % (head, orjson.dumps(_usage(answer)))
-    return events, tail + DONE
+        tail = b'%b,"choices":[],"usage":%b}\n\n%b' % (head[:-1], orjson.dumps(_usage(answer)), DONE)
+    if answer.cut:
+        events[-1] = events[-1].removesuffix(after) + finish
+        return events, tail
+    return events, b"%b{}%b%b" % (before, finish, tail)
 
 
-def _deltas(answer: Answer) -> list[dict[str, Any]]:
-    if not answer.tool_calls:
-        deltas: list[dict[str, Any]] = [{"content": piece} for piece in _pieces(answer.text)]
-        deltas[0] = {"role": "assistant", **deltas[0]}
-        return deltas
-    deltas = []
+def _texts(text: str, before: bytes, after: bytes) -> list[bytes]:
+    before += b'{"content":'
+    after = b"}" + after
+    return [before + orjson.dumps(piece) + after for piece in _pieces(text)]
+
+
+def _calls(answer: Answer, before: bytes, after: bytes) -> list[bytes]:
+    before += b'{"content":null,"tool_calls":['
+    after = b"]}" + after
+    events = []
     for index, (call_id, name, arguments) in enumerate(answer.tool_calls):
-        opening = {"index": index, "id": call_id, "type": "function", "function": {"name": name, "arguments": ""}}
-        deltas.append({"tool_calls": [opening]})
-        deltas += [{"tool_calls": [{"index": index, "function": {"arguments": piece}}]} for piece in _pieces(arguments)]
-    deltas[0] = {"role": "assistant", "content": None, **deltas[0]}
-    return deltas
+        opening = {"id": call_id, "type": "function", "index": index, "function": {"name": name}}
+        events.append(before + orjson.dumps(opening) + after)
+        part = b'%b{"index":%d,"function":{"arguments":' % (before, index)
+        events += [b"%b%b}}%b" % (part, orjson.dumps(piece), after) for piece in _pieces(arguments)]
+    return events
 
 
 def _pieces(text: str) -> list[str]:

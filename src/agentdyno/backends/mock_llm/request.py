@@ -8,6 +8,8 @@ and escapes in the request's JSON do not count, so the same prompt has the same 
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +17,8 @@ import msgspec
 import orjson
 
 BYTES_PER_TOKEN = 4
+REFUSED = "BadRequestError"
+_UNREADABLE = "Bad Request"
 _CACHED_TOOL_LISTS = 64
 _LONGEST_CACHED_BYTES = 64 * 1024
 
@@ -66,6 +70,8 @@ class _Body(msgspec.Struct, gc=False):
     n: int | None = None
 
 
+_AT = re.compile(r" - at `\$([^`]*)`")
+_MISSING = re.compile(r"missing required field `([^`]+)`")
 _DECODER = msgspec.json.Decoder(_Body)
 
 
@@ -80,12 +86,14 @@ class _OfferedTool(msgspec.Struct):
 class BadRequest(ValueError):
     """A request that no OpenAI-compatible server would take; the text is the sentence for the client.
 
-    parameter: the field that is at fault, as vLLM names it; None where that is no single one.
+    parameter: the field that is at fault, as vLLM names it; None where that is no single one. kind: the error's type
+    in vLLM's words, which has one for what it refuses itself and another for what its web framework finds unreadable.
     """
 
-    def __init__(self, text: str, parameter: str | None = None) -> None:
+    def __init__(self, text: str, parameter: str | None = None, kind: str = REFUSED) -> None:
         super().__init__(text)
         self.parameter = parameter
+        self.kind = kind
 
 
 class OfferedTools(msgspec.Struct, frozen=True, gc=False):
@@ -121,14 +129,16 @@ class ToolReader:
             offered = msgspec.json.decode(raw, type=list[_OfferedTool] | None)
             size = len(orjson.dumps(orjson.loads(raw)))
         except (ValueError, RecursionError) as error:
-            raise BadRequest(f"`tools` is not a list of function tools: {error}") from error
+            place = f"body.tools{_path(error)}"
+            raise BadRequest(f"`tools` is not a list of function tools: {error}", place, _UNREADABLE) from error
         return OfferedTools(frozenset(tool.function.name for tool in offered), size) if offered else _NO_TOOLS
 
 
 class ChatRequest(msgspec.Struct, frozen=True, gc=False):
     """What the mock needs to know of a request.
 
-    text: everything in the messages, in their order, one piece a line. max_tokens: None for no limit.
+    text: everything in the messages, in their order, one piece a line. must_call: the request says that tools are
+    required; whether there is one to call is the script's to say. max_tokens: None for no limit.
     """
 
     model: str
@@ -137,6 +147,7 @@ class ChatRequest(msgspec.Struct, frozen=True, gc=False):
     message_count: int
     offered: frozenset[str]
     may_call: bool
+    must_call: bool
     one_call: bool
     stream: bool
     include_usage: bool
@@ -148,7 +159,8 @@ def read_request(body: bytes, tools: ToolReader) -> ChatRequest:
     try:
         raw = _DECODER.decode(body)
     except (ValueError, RecursionError) as error:
-        raise BadRequest(f"The request's body is not a valid chat completion request: {error}", "body") from error
+        sentence = f"The request's body is not a valid chat completion request: {error}"
+        raise BadRequest(sentence, _place(body, error), _UNREADABLE) from error
     if not raw.messages:
         raise BadRequest("`messages` is empty; send at least one message.")
     if raw.n is not None and raw.n != 1:
@@ -167,11 +179,37 @@ def read_request(body: bytes, tools: ToolReader) -> ChatRequest:
         message_count=len(raw.messages),
         offered=offered.names,
         may_call=raw.tool_choice != "none",
+        must_call=raw.tool_choice == "required",
         one_call=raw.parallel_tool_calls is False,
         stream=raw.stream is True,
         include_usage=raw.stream_options is not None and raw.stream_options.include_usage is True,
         max_tokens=limit,
     )
+
+
+def _place(body: bytes, error: Exception) -> str | None:
+    """Where vLLM's web framework sees the fault in a body: the character at which the JSON ends to be JSON, or the
+    path of the field; None where the JSON cannot even be parsed. It looks at fields only when all is JSON.
+    """
+    if not body:
+        return "body"
+    try:
+        json.loads(body)
+    except json.JSONDecodeError as broken:
+        return f"body.{broken.pos}"
+    except (ValueError, RecursionError):
+        return None
+    return f"body{_path(error)}"
+
+
+def _path(error: Exception) -> str:
+    """The field that msgspec complains of, in the web framework's way to write it: `.tools.0.function`.
+
+    Within a message vLLM also says for which kinds of message it took it, which is not imitated.
+    """
+    at, missing = _AT.search(str(error)), _MISSING.search(str(error))
+    path = at[1].replace("[", ".").replace("]", "") if at else ""
+    return f"{path}.{missing[1]}" if missing else path
 
 
 def _pieces(messages: Sequence[_Message]) -> list[str]:

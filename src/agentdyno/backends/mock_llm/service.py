@@ -14,7 +14,7 @@ import orjson
 from agentdyno.backends.mock_llm.answer import Answer, chunks, make_answer, whole
 from agentdyno.backends.mock_llm.http import Connection
 from agentdyno.backends.mock_llm.http_reader import Request
-from agentdyno.backends.mock_llm.request import BadRequest, ToolReader, read_request
+from agentdyno.backends.mock_llm.request import REFUSED, BadRequest, ToolReader, read_request
 from agentdyno.backends.mock_llm.script import current_order, next_turn
 from agentdyno.backends.mock_llm.stats import PROMETHEUS_TYPE, Meter
 from agentdyno.contract.scenario import SCENARIOS, BackendTiming
@@ -23,7 +23,7 @@ from agentdyno.contract.trace import SAMPLED_TRACEPARENT, ServedCall
 from agentdyno.emit.sender import Sender
 
 CHAT_PATH = "/v1/chat/completions"
-_ERROR_TYPES = {400: "BadRequestError", 404: "NotFoundError", 405: "MethodNotAllowedError", 413: "BadRequestError"}
+_ERROR_TYPES = {404: "NotFoundError", 405: "MethodNotAllowedError"}
 _CLIENT_CLOSED = 499
 _TIMER_ROUNDING_S = 0.0005  # uvloop's timers round to whole milliseconds; what is due within that is due
 _ROUTES = {
@@ -141,11 +141,17 @@ class Service:
             connection.respond(200, b'{"status":"ok"}')
 
     def _error(
-        self, connection: Connection, status: int, sentence: str, letter: str = "", parameter: str | None = None
+        self,
+        connection: Connection,
+        status: int,
+        sentence: str,
+        *,
+        letter: str = "",
+        parameter: str | None = None,
+        kind: str = REFUSED,
     ) -> None:
         self.meter.failed(letter)
-        kind = _ERROR_TYPES.get(status, "BadRequestError")
-        error = {"message": sentence, "type": kind, "param": parameter, "code": status}
+        error = {"message": sentence, "type": _ERROR_TYPES.get(status, kind), "param": parameter, "code": status}
         connection.respond(status, orjson.dumps({"error": error}))
 
     def _no_route(self, connection: Connection, status: int, sentence: str, extra: str = "") -> None:
@@ -157,13 +163,13 @@ class Service:
         try:
             chat = read_request(request.body, self._tools)
         except BadRequest as error:
-            self._error(connection, 400, str(error), parameter=error.parameter)
+            self._error(connection, 400, str(error), parameter=error.parameter, kind=error.kind)
             return
         if chat.model != self._model:
             order = current_order(chat.text)
             letter = order[4] if order else ""
             sentence = f"The model `{chat.model}` does not exist; this is `{self._model}`."
-            self._error(connection, 404, sentence, letter, "model")
+            self._error(connection, 404, sentence, letter=letter, parameter="model")
             return
         if self._max_model_len is not None and chat.prompt_tokens >= self._max_model_len:
             limit = f"This model's maximum context length is {self._max_model_len} tokens."
