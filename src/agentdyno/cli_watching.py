@@ -38,7 +38,14 @@ def add(app: typer.Typer) -> None:
         epilog="Example:\n\n- `agentdyno dashboards`, and in another terminal `agentdyno bench bare --observe 1`",
     )
     def serve_dashboards(
-        port: Annotated[int, typer.Option(min=1, max=65535, help="Of a Prometheus alone.")] = 9090,
+        port: Annotated[
+            int | None,
+            typer.Option(
+                min=1,
+                max=65535,
+                help="Of a Prometheus alone (9090). Not for containers, whose ports are fixed.",
+            ),
+        ] = None,
     ) -> int:
         """Prometheus, Grafana, Tempo and a collector in containers; without those an installed Prometheus alone."""
         from agentdyno.rig.dashboards import dashboards

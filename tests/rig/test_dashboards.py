@@ -9,14 +9,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from agentdyno.cli import run
 from agentdyno.contract.run import ExitCode
 from agentdyno.rig import dashboards as module
+from agentdyno.rig.dashboards import PORTS
 from agentdyno.rig.environments import ROOT
 from agentdyno.rig.processes import answers, free_port
+from tests.otel.test_collector import FILE as COLLECTOR
+from tests.otel.test_collector import substituted
 from tests.rig.listening import addresses
 
 
@@ -29,6 +34,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     monkeypatch.setattr(module, "OBSERVED", tmp_path / "runs" / ".observe")
+    monkeypatch.setattr(module, "PORTS", {})  # this machine may have dashboards
     return folder
 
 
@@ -56,6 +62,69 @@ def test_containers_come_first(programs: Path, capsys: pytest.CaptureFixture[str
     assert calls(programs)[-2:] == [[*compose, "up", False], [*compose, "down", False]]
     assert "http://127.0.0.1:3000" in capsys.readouterr().err
     assert (programs.parent / "runs" / ".observe").is_dir()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0", "::"])
+def test_containers_are_refused_where_a_port_of_theirs_is_taken(
+    programs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], address: str
+) -> None:
+    """Also by what listens everywhere, as the service of Debian's Prometheus does."""
+    add(programs, "podman")
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    if family == socket.AF_INET6 and not socket.has_dualstack_ipv6():
+        pytest.skip("there is no IPv6 here")
+    other = socket.create_server((address, 0), family=family, dualstack_ipv6=family == socket.AF_INET6)
+    with other:
+        port = other.getsockname()[1]
+        monkeypatch.setattr(module, "PORTS", {"Grafana": (free_port(),), "Prometheus": (port,)})
+        assert run(["dashboards"]) == ExitCode.USAGE
+    said = capsys.readouterr().err
+    assert said.startswith(f"agentdyno: Somebody else listens on port {port} (Prometheus) of this machine")
+    assert len(said.splitlines()) == 1
+    assert calls(programs)[-1][:2] == ["podman", "info"]
+    assert run(["dashboards"]) == ExitCode.VALID
+    assert calls(programs)[-1][-2:] == ["up", False]
+
+
+def test_containers_have_no_port_to_choose(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    add(programs, "podman")
+    assert run(["dashboards", "--port", "9191"]) == ExitCode.USAGE
+    assert capsys.readouterr().err.startswith("agentdyno: --port 9191 is for a Prometheus alone")
+    assert calls(programs)[-1][:2] == ["podman", "info"]
+
+
+def test_the_ports_are_those_of_the_containers_files() -> None:
+    services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+    assert {service["network_mode"] for service in services.values()} == {"host"}
+    (prometheus,) = [word for word in services["prometheus"]["command"] if word.startswith("--web.listen-address=")]
+    tempo = yaml.safe_load((ROOT / "grafana" / "tempo.yaml").read_text())
+    collector = substituted(COLLECTOR.read_text(), services["collector"]["environment"])
+    assert "telemetry" not in collector["service"]  # its own metrics are at its default, 8888
+    expected = {
+        "prometheus": [prometheus],
+        "grafana": [services["grafana"]["environment"]["GF_SERVER_HTTP_PORT"]],
+        "tempo": [
+            *(tempo["server"][f"{kind}_listen_port"] for kind in ("http", "grpc")),
+            *endpoints(tempo["distributor"]["receivers"]),
+        ],
+        "collector": [
+            "8888",
+            *endpoints(collector["receivers"]),
+            *endpoints({name: it for name, it in collector["exporters"].items() if name.startswith("prometheus")}),
+            *endpoints(collector["extensions"]),
+        ],
+    }
+    assert expected.keys() == services.keys()
+    found = [sorted(int(str(place).rpartition(":")[2]) for place in places) for places in expected.values()]
+    assert sorted(found) == sorted(sorted(ports) for ports in PORTS.values())
+
+
+def endpoints(settings: dict[str, Any]) -> list[str]:
+    """All that says `endpoint`, however deep."""
+    found = []
+    for name, value in settings.items():
+        found += [value] if name == "endpoint" else endpoints(value) if isinstance(value, dict) else []
+    return found
 
 
 @pytest.mark.parametrize("fails", ["compose", "info"])

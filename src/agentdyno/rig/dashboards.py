@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import ExitCode
 from agentdyno.rig.environments import ROOT
+from agentdyno.rig.foreground import until_ended
 from agentdyno.rig.options import OBSERVED
 
 CONFIGURATION = ROOT / "grafana" / "prometheus" / "prometheus.yml"
+DEFAULT_PORT = 9090
+# What the containers listen on, all on the host's own network, from compose.yaml and the files that it mounts. A
+# container whose port is taken ends and stays away, and Grafana would show what somebody else's Prometheus has.
+PORTS = {
+    "Prometheus": (9090,),
+    "Grafana": (3000,),
+    "Tempo": (3200, 9095, 14317),
+    "the collector": (4317, 4318, 8888, 8889, 13133),
+}
 _COMPOSE = ROOT / "compose.yaml"
 _ENGINES = (("docker", "compose"), ("podman", "compose"), ("podman-compose",))
 _ASK_S = 10.0
@@ -27,16 +35,44 @@ class NothingToWatchWith(UserError):
     """Neither containers nor a Prometheus; the text says what to install."""
 
 
-def dashboards(port: int) -> ExitCode:
-    """Start it and stay until Ctrl-C. port: of a Prometheus alone. Raises NothingToWatchWith."""
+class PortError(UserError):
+    """A port that is taken, or that cannot be chosen; the text says which and what to do."""
+
+
+def dashboards(port: int | None) -> ExitCode:
+    """Start it and stay until Ctrl-C. port: of a Prometheus alone; None: the usual one.
+
+    Raises NothingToWatchWith or PortError.
+    """
     OBSERVED.mkdir(parents=True, exist_ok=True)
     compose = working_compose()
     if compose is not None:
+        _refuse_ports(port)
         sys.stderr.write(
             "Grafana: http://127.0.0.1:3000. Prometheus: http://127.0.0.1:9090. Ctrl-C ends them.\n"
             "Send a run to them: make bench FRAMEWORK=... OBSERVE=1\n"
         )
         return _up_and_down([*compose, "-f", str(_COMPOSE)])
+    return _prometheus_alone(DEFAULT_PORT if port is None else port)
+
+
+def _refuse_ports(port: int | None) -> None:
+    """Raises PortError where containers cannot listen as they must, or were asked to listen elsewhere."""
+    if port is not None:
+        raise PortError(
+            f"--port {port} is for a Prometheus alone; here there are containers, whose ports compose.yaml says. "
+            "Leave it out."
+        )
+    taken = [f"{each} ({name})" for name, ports in PORTS.items() for each in ports if _taken(each)]
+    if taken:
+        raise PortError(
+            f"Somebody else listens on port {', '.join(taken)} of this machine, where the dashboards' containers must. "
+            "End that first: dashboards that are running already, or at 9090 the service that Debian's package "
+            "prometheus starts (systemctl disable --now prometheus)."
+        )
+
+
+def _prometheus_alone(port: int) -> ExitCode:
     program = shutil.which("prometheus")
     if program is None:
         raise NothingToWatchWith(
@@ -112,18 +148,7 @@ def _answers(command: Sequence[str]) -> bool:
 
 
 def _until_ended(command: Sequence[str]) -> ExitCode:
-    """Run it in a session of its own; Ctrl-C and SIGTERM end it in order, by what a terminal sends at a Ctrl-C: each of
-    the processes gets it, for not every `docker compose` or `podman compose` hands it on, and podman-compose heeds
-    nothing else.
-    """
-    with subprocess.Popen(command, cwd=ROOT, env=_environment(), start_new_session=True) as child:
-        try:
-            code = child.wait()
-        except KeyboardInterrupt:
-            with suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGINT)
-            child.wait()
-            return ExitCode.VALID
+    code = until_ended(command, ROOT, _environment())
     if code:
         sys.stderr.write(f"agentdyno: {Path(command[0]).name} ended with exit code {code}; its own words are above.\n")
         return ExitCode.GATE_FAILED
