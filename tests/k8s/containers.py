@@ -185,8 +185,8 @@ class Node:
     def _fill(self, pod: Started, volume: Object) -> None:
         """A ConfigMap's files; those of a pod that runs are renewed, too."""
         if "configMap" in volume:
-            for name, text in of_kind(self._objects, "ConfigMap")[volume["configMap"]["name"]]["data"].items():
-                (self._folder / pod.name / volume["name"] / name).write_text(text)
+            data = of_kind(self._objects, "ConfigMap")[volume["configMap"]["name"]]["data"]
+            lay_out(self._folder / pod.name / volume["name"], data)
 
     def _status(self, pod: Started, found: dict[str, Object]) -> Object:
         statuses = [self._container(pod, c, found[pod.container(c["name"])]) for c in pod.spec["containers"]]
@@ -254,6 +254,19 @@ class Node:
         taken = {pod.ip for pod in self.started.values()}
         free = next(ip for last in range(100, 250) if (ip := f"10.213.0.{last}") not in taken)
         return self._addresses.get(component, free)
+
+
+def lay_out(folder: Path, data: dict[str, str]) -> None:
+    """A ConfigMap's files as a kubelet mounts them: links, through a folder and a link to it whose names are hidden,
+    but not from whoever asks for all that is there.
+    """
+    (folder / "..1").mkdir(parents=True, exist_ok=True)
+    links = {"..data": "..1", **{name: f"..data/{name}" for name in data}}
+    for name, target in links.items():
+        if not (folder / name).is_symlink():
+            (folder / name).symlink_to(target)
+    for name, text in data.items():
+        (folder / name).write_text(text)
 
 
 def _ready(pod: Object) -> bool:

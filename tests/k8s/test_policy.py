@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests.k8s.conftest import CASES, KEY, Objects
+from tests.k8s.containers import lay_out
 from tests.k8s.pods import Network, matches, of_kind, pods, quantity, strings
 from tests.k8s.programs import Programs
 
@@ -310,9 +311,7 @@ def test_prometheus_takes_its_configuration(rendered: Rendered, case: str, tmp_p
     if promtool is None:
         pytest.skip("promtool is not installed (Debian: apt-get install prometheus)")
     rules = of_kind(rendered(case), "ConfigMap").get("dyno-prometheus-rules", {"data": {}})
-    (tmp_path / "rules").mkdir()
-    for name, text in rules["data"].items():
-        (tmp_path / "rules" / name).write_text(text)
+    lay_out(tmp_path / "rules", rules["data"])
     settings = yaml.safe_load(config["data"]["prometheus.yml"])
     assert settings["global"]["scrape_interval"] == "5s"
     settings["rule_files"] = [
@@ -330,6 +329,7 @@ def test_prometheus_takes_its_configuration(rendered: Rendered, case: str, tmp_p
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(settings))
     done = subprocess.run([promtool, "check", "config", tmp_path / "prometheus.yml"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(rules['data'])} rule files found" in done.stdout
 
 
 def test_two_releases_in_a_cluster_do_not_meet(tools: Programs, rendered: Rendered, case: str) -> None:
