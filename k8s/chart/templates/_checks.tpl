@@ -1,5 +1,6 @@
 {{/* What the schema cannot say in a sentence. Each value that cannot work, or that is not safe, ends the install here. */}}
 {{- define "agentdyno.checks" -}}
+{{- include "agentdyno.networkChecks" . -}}
 {{- range $name, $tag := dict
     "image.tag" .Values.image.tag
     "image.host.tag" .Values.image.host.tag
@@ -41,4 +42,20 @@
 {{- if and .Values.collector.enabled .Values.collector.endpoint }}
 {{- fail "collector.endpoint is for a cluster that has its own collector: set collector.enabled to false, or leave it empty." }}
 {{- end }}
+{{- end -}}
+
+{{- define "agentdyno.networkChecks" -}}
+{{- $outside := .Values.networkPolicy.outside -}}
+{{- if .Values.networkPolicy.enabled -}}
+{{- if not (or $outside.cidrs $outside.namespaces) -}}
+{{- range $component, $addresses := include "agentdyno.asked" . | fromJson -}}
+{{- fail (printf "The network policies let the %s reach nothing at %s: networkPolicy.outside has neither cidrs nor namespaces." $component (join ", " $addresses)) -}}
+{{- end -}}
+{{- end -}}
+{{- if not $outside.cidrs -}}
+{{- range $component, $_ := include "agentdyno.world" . | fromJson -}}
+{{- fail (printf "networkPolicy.outside.cidrs is empty, so the %s does not reach %s." $component (get (dict "backend" "the hub that it downloads its model from (or set backend.vllm.download to false)" "prometheus" "the Kubernetes API (or set prometheus.enabled to false)") $component)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
