@@ -13,7 +13,7 @@ enableServiceLinks: false
 {{- with $top.Values.image.pullSecrets }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
   {{- end }}
 {{- end }}
 securityContext:
@@ -49,7 +49,7 @@ resources:
 {{- define "agentdyno.proofEnv" -}}
 - name: AGENTDYNO_PROOF_KEY
   valueFrom:
-    secretKeyRef: {name: {{ include "agentdyno.proofSecret" . }}, key: proof-key}
+    secretKeyRef: {name: {{ include "agentdyno.proofSecret" . | quote }}, key: proof-key}
 {{- end -}}
 
 {{/* Where the pods of all components but the SUT go: their pool where there is one, never the SUT's own node. */}}
@@ -63,12 +63,12 @@ affinity:
     requiredDuringSchedulingIgnoredDuringExecution:
       nodeSelectorTerms:
         - matchExpressions:
-            - {key: {{ $label }}, operator: NotIn, values: [sut]}
+            - {key: {{ $label | quote }}, operator: NotIn, values: [sut]}
     preferredDuringSchedulingIgnoredDuringExecution:
       - weight: 100
         preference:
           matchExpressions:
-            - {key: {{ $label }}, operator: In, values: [{{ $pool }}]}
+            - {key: {{ $label | quote }}, operator: In, values: [{{ $pool }}]}
 {{- end }}
 {{- end -}}
 
@@ -106,7 +106,7 @@ metadata:
 spec:
   accessModes: [ReadWriteOnce]
   {{- with $storage.storageClass }}
-  storageClassName: {{ . }}
+  storageClassName: {{ . | quote }}
   {{- end }}
   resources:
     requests: {storage: {{ $storage.size }}}

@@ -34,7 +34,7 @@ class Place:
 
     def name(self, component: str) -> str:
         """Of the Service and Deployment of a component, as the chart makes it."""
-        return f"{self.release[:40].removesuffix('-')}-{component}"
+        return f"{self.release}-{component}"
 
 
 @dataclass(frozen=True, slots=True)
