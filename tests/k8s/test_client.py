@@ -36,6 +36,14 @@ class Installed(Release):
         return values
 
 
+class Planned(Release):
+    """What helm would install where nothing is, without asking a cluster."""
+
+    def _helm(self, *words: str) -> str:
+        assert words[:2] == ("upgrade", "--install")
+        return super()._helm("install", *words[2:])
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -113,3 +121,29 @@ def test_the_runners_role_allows_what_the_client_asks_for_and_nothing_else(
         for verb in rule["verbs"]
     }
     assert allowed == asked
+
+
+@pytest.mark.parametrize(
+    ("values", "seconds"),
+    [
+        ("{}", 300 + 900),
+        ("backend: {kind: vllm}", 1800 + 900),
+        ("backend: {kind: vllm, vllm: {startup: {failureThreshold: 360}}}", 3600 + 900),
+        ("sut: {startup: {periodSeconds: 5, failureThreshold: 200}}", 1000 + 900),
+    ],
+)
+def test_an_installation_has_the_time_that_its_probes_allow_and_that_of_an_image(
+    tools: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: str, seconds: int
+) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text(values)
+    monkeypatch.setenv("HELM", str(tools.helm))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    release = Planned(PLACE)
+    assert release.start_s([file]) == seconds
+    planned = release._helm(*release._installing([file]), "--dry-run=client", "-o", "json")
+    assert f"--timeout={seconds}s deploy" in json.loads(planned)["info"]["notes"]
+    for pod in pods(tools.objects(values=[file])):
+        for probe in (c["startupProbe"] for c in pod.containers if "startupProbe" in c):
+            least = probe["periodSeconds"] * probe["failureThreshold"] + 900
+            assert pod.workload["spec"]["progressDeadlineSeconds"] == least

@@ -38,6 +38,11 @@ resources:
   limits: {cpu: {{ .cpu | quote }}, memory: {{ .memory | quote }}}
 {{- end -}}
 
+{{/* Seconds in which a start must have come to its end: what its probe allows, from a startup, and its image's pull. */}}
+{{- define "agentdyno.startSeconds" -}}
+{{- add 900 (mul (int64 .periodSeconds) (int64 .failureThreshold)) -}}
+{{- end -}}
+
 {{/* The variables that the rig gives every process of a run, so that a pod's process is the local one. */}}
 {{- define "agentdyno.env" -}}
 - {name: PYTHONUNBUFFERED, value: "1"}
