@@ -19,13 +19,13 @@ from agentdyno.cluster.settings import new_run_id, run_values
 from agentdyno.contract.run import LoadPlan
 from agentdyno.host.serve import _parser as host_parser
 from agentdyno.load.options import add_arguments, plan_of
-from agentdyno.rig.options import BenchOptions, Words
+from agentdyno.rig.options import BenchOptions, OptionError, Words
 from tests.k8s.conftest import CASES, Objects
 from tests.k8s.container_api import _over
 from tests.k8s.pods import pods
 from tests.k8s.programs import CHART, ROOT, Programs
 from tests.k8s.test_client import PLACE
-from tests.k8s.test_documents import README, VALUES
+from tests.k8s.test_documents import README, VALUES, table
 
 EXAMPLES = ("kind", "gpu", "existing-observability")
 NO_OPTIONS = {"TARGET", "FRAMEWORK", "RELEASE", "NAMESPACE"}
@@ -119,3 +119,19 @@ def test_what_a_laptop_loads_is_what_its_pods_run(tools: Programs) -> None:
     assert set(saved[5:]) == {f"docker.io/{image}" for image in images}
     assert ["make", "images", "PREFIX=docker.io/"] in commands
     assert ["kind", "load", "image-archive", "--name", cluster, saved[4]] in commands
+
+
+def test_a_release_with_several_hosts_is_not_measured() -> None:
+    with pytest.raises(OptionError, match="The release has replicas=3, and a run measures one pod of the host"):
+        ask(Words(framework="bare"), Example(PLACE, given={"replicas": 3}))
+    for replicas in (0, 1):
+        asked = ask(Words(framework="bare"), Example(PLACE, given={"replicas": replicas}))
+        assert run_values(asked, "a")["replicas"] == 1
+
+
+def test_measured_cells_are_as_many_as_host_pods() -> None:
+    text = (CHART.parent / "SCALING.md").read_text()
+    shown = table(text, "Ten minutes at each rate")
+    cells = re.search(r"2,000 a second, measured, are (\d+) cells of\s`bare` and (\d+) of `langchain`", text)
+    assert cells is not None
+    assert cells.groups() == tuple(shown[f"host pods, `{name}`"][1] for name in ("bare", "langchain"))
