@@ -97,6 +97,8 @@ class FakeCluster:
         self.pods: dict[str, dict[str, Any]] = {}
         self.helm_calls: list[list[str]] = []
         self.helm_fails: dict[str, str] = {}
+        self.helm_says = ""
+        self.manifest = "progressDeadlineSeconds: 600"
         self.faults: list[tuple[str, Fault]] = []
         self.asked: set[tuple[str, str]] = set()
         self.down = False
@@ -300,6 +302,8 @@ class FakeCluster:
             return web.json_response([1, "", failure])
         if words[:2] == ["get", "values"]:
             return web.json_response([0, json.dumps(self.values if "--all" in words else self.given), ""])
+        if "--dry-run=client" in words:
+            return web.json_response([0, json.dumps({"manifest": self.manifest}), ""])
         if words[0] == "uninstall":
             self.pods.clear()
         if asked["values"]:
@@ -307,7 +311,7 @@ class FakeCluster:
             for text in asked["values"]:
                 _merge(values, yaml.safe_load(text))
             self.set(values)  # with --reset-values: what is given is all that is given
-        return web.json_response([int(bool(failure)), "", failure])
+        return web.json_response([int(bool(failure)), self.helm_says, failure])
 
     def set(self, values: dict[str, Any]) -> None:
         before, self.given, self.values = self.values, deepcopy(values), deepcopy(VALUES)

@@ -14,7 +14,7 @@ import pytest
 from agentdyno.cluster.bench import bench, install, uninstall
 from agentdyno.cluster.release import HelmError, Release, _over
 from agentdyno.contract.run import ExitCode
-from tests.cluster.fake_cluster import NAMESPACE, RELEASE, FakeCluster
+from tests.cluster.fake_cluster import NAMESPACE, RELEASE, FakeCluster, status
 from tests.cluster.test_bench import PLACE, words
 
 _SLOW = """#!{python} -S
@@ -36,11 +36,43 @@ def test_it_is_installed_with_the_files_that_are_named(cluster: FakeCluster, tmp
     file = tmp_path / "values.json"
     file.write_text('{"framework": "bare"}')
     assert install(PLACE, [file]) is ExitCode.VALID
-    (call,) = cluster.helm_calls
-    assert call[:3] == ["upgrade", "--install", RELEASE]
-    assert call[call.index("-f") + 1] == str(file)
-    assert {"--wait", "--create-namespace"} <= set(call)
-    assert call[-2:] == ["--namespace", NAMESPACE]
+    for call, last in zip(cluster.helm_calls, ("--dry-run=client", "--wait"), strict=True):
+        assert call[:3] == ["upgrade", "--install", RELEASE]
+        assert call[call.index("-f") + 1] == str(file)
+        assert {last, "--create-namespace"} <= set(call)
+        assert call[-2:] == ["--namespace", NAMESPACE]
+
+
+def test_what_the_chart_notes_is_said(cluster: FakeCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster.helm_says = "NAME: dyno\nNOTES:\nA run:\n  make bench\n"
+    install(PLACE, [])
+    assert capsys.readouterr().err.endswith("installed\nA run:\n  make bench\n")
+
+
+def test_the_slowest_part_is_waited_for_as_long_as_the_chart_lets_it_start(cluster: FakeCluster) -> None:
+    cluster.manifest = "spec:\n  progressDeadlineSeconds: 1200\n---\nspec:\n  progressDeadlineSeconds: 2700\n"
+    install(PLACE, [])
+    call = cluster.helm_calls[-1]
+    assert call[call.index("--timeout") + 1] == "2700s"
+
+
+def test_what_holds_an_installation_up_is_said(cluster: FakeCluster) -> None:
+    cluster.helm_fails["upgrade"] = "Error: context deadline exceeded"
+    with pytest.raises(HelmError, match=r"context deadline exceeded$"):
+        install(PLACE, [])  # before there is any pod
+    cluster.on_list = lambda c: c.waits("backend", "vllm", "ImagePullBackOff")
+    cluster._pod("backend", ["vllm"], "node-2")
+    (name,) = cluster.pods
+    cluster.pods[name]["status"]["conditions"] = []
+    with pytest.raises(HelmError, match=rf"exceeded {name}, container vllm: ImagePullBackOff\."):
+        install(PLACE, [])
+    cluster.on_list = lambda _: None
+    cluster.pods[name]["status"]["containerStatuses"][0]["state"] = {"running": {}}
+    with pytest.raises(HelmError, match=rf"exceeded {name} runs and was not ready in time; its log says more\."):
+        install(PLACE, [])
+    cluster.faults = [("/pods", status(403))]
+    with pytest.raises(HelmError, match=r"context deadline exceeded$"):
+        install(PLACE, [])
 
 
 def test_it_is_removed_whether_it_is_there_or_not(cluster: FakeCluster) -> None:

@@ -92,14 +92,15 @@ class Network:
         )
 
     def leaves(self, source: dict[str, str]) -> list[tuple[str, list[int]]]:
-        """Where a pod may go that is no pod of ours: blocks of addresses with their ports."""
+        """Where a pod may go that is no pod of ours, for names aside: blocks of addresses or namespaces, and ports."""
         return [
-            (peer["ipBlock"]["cidr"], [p["port"] for p in rule["ports"]])
+            (_outside(peer), [p["port"] for p in rule["ports"]])
             for policy in self._policies
             if matches(policy["podSelector"], source)
             for rule in policy.get("egress", [])
+            if {p["protocol"] for p in rule["ports"]} == {"TCP"}
             for peer in rule["to"]
-            if "ipBlock" in peer
+            if "podSelector" not in peer
         ]
 
     def _one_way(self, way: str, rules: str, peers: str, own: dict[str, str], other: dict[str, str], port: int) -> bool:
@@ -112,3 +113,11 @@ class Network:
             for policy in selecting
             for rule in policy.get(rules, [])
         )
+
+
+def _outside(peer: Object) -> str:
+    """A peer that is no pod of ours, in a word."""
+    if "ipBlock" in peer:
+        return peer["ipBlock"]["cidr"]
+    ((_, name),) = peer["namespaceSelector"]["matchLabels"].items()
+    return name

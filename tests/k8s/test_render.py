@@ -74,6 +74,8 @@ def test_every_framework_renders_with_its_own_image(tools: Programs) -> None:
         ("prometheus.image.tag=latest", "prometheus.image.tag is `latest`, which is another image tomorrow"),
         ("image.tag=latest", "image.tag is `latest`"),
         ("sut.env.OPENAI_API_KEY=x", "sut.env.OPENAI_API_KEY looks like a secret"),
+        ("sut.env.NO_PROXY=x", 'sut.env.NO_PROXY cannot be set: every process of a run has it as "*"'),
+        ("sut.env.PYTHONHASHSEED=1", "at '/sut/env/PYTHONHASHSEED': got number, want string"),
         ("backend.kind=url", "backend.url.address must be the server's base URL, ending in /v1"),
         ("backend.kind=url,backend.url.address=http://a/v1", "backend.model must name a model of that server"),
         ("backend.url.address=http://a", "at '/backend/url/address': 'http://a' does not match pattern"),

@@ -1,5 +1,7 @@
 {{/* What the schema cannot say in a sentence. Each value that cannot work, or that is not safe, ends the install here. */}}
 {{- define "agentdyno.checks" -}}
+{{- include "agentdyno.nameChecks" . -}}
+{{- include "agentdyno.networkChecks" . -}}
 {{- range $name, $tag := dict
     "image.tag" .Values.image.tag
     "image.host.tag" .Values.image.host.tag
@@ -15,7 +17,12 @@
 {{- fail (printf "%s is `latest`, which is another image tomorrow. Name a version." $name) }}
 {{- end }}
 {{- end }}
+{{- $fixed := dict }}
+{{- range include "agentdyno.env" . | fromYamlArray }}{{ $_ := set $fixed .name .value }}{{ end }}
 {{- range $name, $_ := .Values.sut.env }}
+{{- if hasKey $fixed $name }}
+{{- fail (printf "sut.env.%s cannot be set: every process of a run has it as %q, here as in a local run." $name (get $fixed $name)) }}
+{{- end }}
 {{- if regexMatch "(?i)(key|token|secret|password)" $name }}
 {{- fail (printf "sut.env.%s looks like a secret, and would be readable in the Deployment. A backend's key goes into a Secret: backend.url.apiKey.existingSecret." $name) }}
 {{- end }}
@@ -44,4 +51,32 @@
 {{- if and .Values.collector.enabled .Values.collector.endpoint }}
 {{- fail "collector.endpoint is for a cluster that has its own collector: set collector.enabled to false, or leave it empty." }}
 {{- end }}
+{{- end -}}
+
+{{/* What Kubernetes would refuse only when a run's load begins, or when its first Service is made. */}}
+{{- define "agentdyno.nameChecks" -}}
+{{- if not (regexMatch "^[a-z]([a-z0-9-]*[a-z0-9])?$" .Release.Name) -}}
+{{- fail (printf "The release's name %q must begin with a letter and have lower-case letters, digits and dashes alone: Services are named after it." .Release.Name) -}}
+{{- end -}}
+{{- /* A load worker's host name, with the longest run.id that the schema allows and room for a thousand. */ -}}
+{{- $longest := printf "%s-load-worker-%s-%d" .Release.Name (repeat 22 "r") (max 999 (sub (include "agentdyno.workers" . | int64) 1)) -}}
+{{- if gt (len $longest) 63 -}}
+{{- fail (printf "The release's name %q is too long: it can have %d characters, so that a load worker's name with run and number stays within 63." .Release.Name (sub (add (len .Release.Name) 63) (len $longest))) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "agentdyno.networkChecks" -}}
+{{- $outside := .Values.networkPolicy.outside -}}
+{{- if .Values.networkPolicy.enabled -}}
+{{- if not (or $outside.cidrs $outside.namespaces) -}}
+{{- range $component, $addresses := include "agentdyno.asked" . | fromJson -}}
+{{- fail (printf "The network policies let the %s reach nothing at %s: networkPolicy.outside has neither cidrs nor namespaces." $component (join ", " $addresses)) -}}
+{{- end -}}
+{{- end -}}
+{{- if not $outside.cidrs -}}
+{{- range $component, $_ := include "agentdyno.world" . | fromJson -}}
+{{- fail (printf "networkPolicy.outside.cidrs is empty, so the %s does not reach %s." $component (get (dict "backend" "the hub that it downloads its model from (or set backend.vllm.download to false)" "prometheus" "the Kubernetes API (or set prometheus.enabled to false)") $component)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}

@@ -3,13 +3,13 @@
 {{/* <release>-<component>; takes (list . component). */}}
 {{- define "agentdyno.name" -}}
 {{- $top := index . 0 -}}
-{{- printf "%s-%s" ($top.Release.Name | trunc 40 | trimSuffix "-") (index . 1) -}}
+{{- printf "%s-%s" $top.Release.Name (index . 1) -}}
 {{- end -}}
 
 {{- define "agentdyno.selector" -}}
 {{- $top := index . 0 -}}
 app.kubernetes.io/name: agentdyno
-app.kubernetes.io/instance: {{ $top.Release.Name }}
+app.kubernetes.io/instance: {{ $top.Release.Name | quote }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
@@ -28,7 +28,7 @@ helm.sh/chart: {{ printf "%s-%s" $top.Chart.Name $top.Chart.Version }}
 
 {{/* What a pod of a run also carries. */}}
 {{- define "agentdyno.runLabels" -}}
-agentdyno.io/framework: {{ .Values.framework }}
+agentdyno.io/framework: {{ .Values.framework | quote }}
 agentdyno.io/run: {{ .Values.run.id | quote }}
 agentdyno.io/scenario: {{ .Values.run.scenario }}
 agentdyno.io/backend: {{ include "agentdyno.backendKind" . }}

@@ -13,7 +13,7 @@ enableServiceLinks: false
 {{- with $top.Values.image.pullSecrets }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
   {{- end }}
 {{- end }}
 securityContext:
@@ -38,6 +38,11 @@ resources:
   limits: {cpu: {{ .cpu | quote }}, memory: {{ .memory | quote }}}
 {{- end -}}
 
+{{/* Seconds in which a start must have come to its end: what its probe allows, from a startup, and its image's pull. */}}
+{{- define "agentdyno.startSeconds" -}}
+{{- add 900 (mul (int64 .periodSeconds) (int64 .failureThreshold)) -}}
+{{- end -}}
+
 {{/* The variables that the rig gives every process of a run, so that a pod's process is the local one. */}}
 {{- define "agentdyno.env" -}}
 - {name: PYTHONUNBUFFERED, value: "1"}
@@ -49,7 +54,7 @@ resources:
 {{- define "agentdyno.proofEnv" -}}
 - name: AGENTDYNO_PROOF_KEY
   valueFrom:
-    secretKeyRef: {name: {{ include "agentdyno.proofSecret" . }}, key: proof-key}
+    secretKeyRef: {name: {{ include "agentdyno.proofSecret" . | quote }}, key: proof-key}
 {{- end -}}
 
 {{/* Where the pods of all components but the SUT go: their pool where there is one, never the SUT's own node. */}}
@@ -63,12 +68,12 @@ affinity:
     requiredDuringSchedulingIgnoredDuringExecution:
       nodeSelectorTerms:
         - matchExpressions:
-            - {key: {{ $label }}, operator: NotIn, values: [sut]}
+            - {key: {{ $label | quote }}, operator: NotIn, values: [sut]}
     preferredDuringSchedulingIgnoredDuringExecution:
       - weight: 100
         preference:
           matchExpressions:
-            - {key: {{ $label }}, operator: In, values: [{{ $pool }}]}
+            - {key: {{ $label | quote }}, operator: In, values: [{{ $pool }}]}
 {{- end }}
 {{- end -}}
 
@@ -106,7 +111,7 @@ metadata:
 spec:
   accessModes: [ReadWriteOnce]
   {{- with $storage.storageClass }}
-  storageClassName: {{ . }}
+  storageClassName: {{ . | quote }}
   {{- end }}
   resources:
     requests: {storage: {{ $storage.size }}}

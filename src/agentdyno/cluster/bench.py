@@ -12,8 +12,9 @@ import msgspec
 from rich.console import Console
 
 from agentdyno.cluster.kube import ApiLost, Kube
-from agentdyno.cluster.preparation import prepare_manifest, roll_in
-from agentdyno.cluster.release import Place, Release
+from agentdyno.cluster.objects import INSTANCE
+from agentdyno.cluster.preparation import held_up, prepare_manifest, roll_in
+from agentdyno.cluster.release import HelmError, Place, Release
 from agentdyno.cluster.run import STATE_FILE, ClusterRun
 from agentdyno.cluster.settings import Asked, State, backend_kind, new_run_id, read_words, state_of
 from agentdyno.contract.adapter import AdapterFolder, Variant
@@ -31,17 +32,27 @@ from agentdyno.rig.options import MOCK, OPENAI, VLLM, BenchOptions, Words
 from agentdyno.rig.profile import show as show_profile
 from agentdyno.rig.servers import FirstRequest
 
-INSTALL_S = 1800.0  # an example with vLLM downloads a model
 _SECRET_OPTIONS = ("--api-key", "--hf-token", "--watermark-config")  # those that vLLM's own log leaves out, too
 
 
 def install(place: Place, values: Sequence[Path]) -> ExitCode:
     """The chart with these values files; what is there already is brought to them. Raises HelmError, KubeError."""
-    Kube.connect(place.namespace, place.context)
-    say(f"installing {place.release} in the namespace {place.namespace}; a model may take its time")
-    Release(place).install(values, INSTALL_S)
-    say("installed; a run: make bench TARGET=k8s FRAMEWORK=lightagent")
+    kube, release = Kube.connect(place.namespace, place.context), Release(place)
+    wait_s = release.start_s(values)
+    say(f"installing {place.release} in the namespace {place.namespace}; it has {wait_s / 60:.0f} minutes to get ready")
+    try:
+        notes = release.install(values, wait_s)
+    except HelmError as error:
+        raise HelmError(f"{error}{_what_holds(kube, place)}") from error
+    say(f"installed\n{notes}")
     return ExitCode.VALID
+
+
+def _what_holds(kube: Kube, place: Place) -> str:
+    try:
+        return held_up(kube.pods({INSTANCE: place.release}))
+    except (UserError, ApiLost):  # helm has said what there is to say
+        return ""
 
 
 def uninstall(place: Place) -> ExitCode:

@@ -197,7 +197,8 @@ class Kube:
         if status == HTTPStatus.FORBIDDEN:
             raise KubeError(
                 f"You may not {what} in the namespace {self.namespace} (403). The chart's Role RELEASE-runner allows "
-                "it: have yourself named in rbac.subjects at install."
+                "it: have yourself named in rbac.subjects at install. helm, which changes the release for each run, "
+                "needs more: the rights of whoever installs it."
             ) from error
         if status == HTTPStatus.NOT_FOUND:
             raise NotThere(f"It is not there, in the namespace {self.namespace} ({what}: 404).") from error

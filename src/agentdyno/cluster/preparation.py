@@ -55,7 +55,7 @@ def roll_in(release: Release, kube: Kube, asked: Asked, state: State) -> list[Po
     try:
         release.change(run_values(asked, state.run), wait_s=state.ready_timeout_s)
     except HelmError as error:
-        held = _held_up(run_pods(kube, state))
+        held = held_up(run_pods(kube, state))
         raise HelmError(f"{error}{held}") from error
     pods = [
         pod for pod in run_pods(kube, state) if pod.component in SERVERS and pod.metadata.deletion_timestamp is None
@@ -63,7 +63,7 @@ def roll_in(release: Release, kube: Kube, asked: Asked, state: State) -> list[Po
     ready = {pod.component for pod in pods if pod.ready}
     wanted = {"sut", *(["recorder"] if state.recorded else []), *(["backend"] if state.backend_kind != "url" else [])}
     if not wanted <= ready:
-        raise UserError(f"Of run {state.run} {', '.join(sorted(wanted - ready))} did not become ready.{_held_up(pods)}")
+        raise UserError(f"Of run {state.run} {', '.join(sorted(wanted - ready))} did not become ready.{held_up(pods)}")
     if sum(pod.component == "sut" for pod in pods) > 1:
         raise UserError("There are several pods of the host: a run measures one. Set replicas=1.")
     state.servers = known(pods)
@@ -172,8 +172,8 @@ def _node(kube: Kube, name: str) -> dict[str, Any] | None:
     }
 
 
-def _held_up(pods: Sequence[Pod]) -> str:
-    """What the first pod that is not ready says of itself, ready to follow a sentence."""
+def held_up(pods: Sequence[Pod]) -> str:
+    """What the first pod that is not ready says of itself, ready to follow a sentence; else empty."""
     for pod in pods:
         scheduled = pod.condition("PodScheduled")
         if scheduled is not None and scheduled.status == "False":
@@ -184,4 +184,11 @@ def _held_up(pods: Sequence[Pod]) -> str:
                 ended = status.last_state.terminated
                 before = "" if ended is None else f", after it {ended.describe()}"
                 return f" {pod.name}, container {status.name}: {state.waiting.reason}{before}."
-    return ""
+    late = [pod.name for pod in pods if not pod.ready and _runs(pod)]
+    return f" {late[0]} runs and was not ready in time; its log says more." if late else ""
+
+
+def _runs(pod: Pod) -> bool:
+    """Do all its containers? Those of a load that is over do not."""
+    statuses = pod.status.container_statuses
+    return bool(statuses) and all(status.state.running is not None for status in statuses)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -34,7 +35,7 @@ class Place:
 
     def name(self, component: str) -> str:
         """Of the Service and Deployment of a component, as the chart makes it."""
-        return f"{self.release[:40].removesuffix('-')}-{component}"
+        return f"{self.release}-{component}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +45,26 @@ class Release:
     place: Place
     chart: Path = CHART
 
-    def install(self, values: Sequence[Path], timeout_s: float) -> None:
-        """Install it, or bring it to the chart and values of now, and wait until it is ready. Raises HelmError."""
+    def install(self, values: Sequence[Path], timeout_s: float) -> str:
+        """Install it, or bring it to the chart and values of now, and wait until it is ready: the chart's notes.
+
+        Raises HelmError.
+        """
+        said = self._helm(*self._installing(values), "--wait", "--timeout", f"{timeout_s:.0f}s")
+        return said.partition("NOTES:\n")[2].strip()
+
+    def start_s(self, values: Sequence[Path]) -> float:
+        """How long its slowest part may take to start, installed with these values. Raises HelmError.
+
+        As helm would install it, because helm alone knows what it makes of files and of the values of a release.
+        """
+        planned = json.loads(self._helm(*self._installing(values), "--dry-run=client", "-o", "json"))
+        found = re.findall(r"(?m)^ *progressDeadlineSeconds: ([0-9]+)$", planned["manifest"])
+        return max(float(seconds) for seconds in found)
+
+    def _installing(self, values: Sequence[Path]) -> list[str]:
         files = [word for file in values for word in ("-f", str(file))]
-        wait = ("--wait", "--timeout", f"{timeout_s:.0f}s")
-        self._helm("upgrade", "--install", self.place.release, str(self.chart), "--create-namespace", *files, *wait)
+        return ["upgrade", "--install", self.place.release, str(self.chart), "--create-namespace", *files]
 
     def values(self) -> dict[str, Any]:
         """All values that it has, the chart's own too. Raises HelmError when there is none."""

@@ -104,12 +104,17 @@ def backend_kind(values: dict[str, Any]) -> str:
 
 
 def refuse(words: Words, values: dict[str, Any]) -> None:
-    """Raises OptionError for an option that would be passed over there."""
+    """Raises OptionError for an option that would be passed over there, and for a release that no run measures."""
     at_install = "is chosen at install (backend.* of the chart)"
     for table, why in ((_AT_INSTALL, at_install), (_LOCAL_ONLY, "is for runs on one machine")):
         for field, name in table.items():
             if getattr(words, field) not in (None, "off", "0"):
                 raise OptionError(f"{name} {why}; with TARGET=k8s leave it out.")
+    if values["replicas"] > 1:
+        raise OptionError(
+            f"The release has replicas={values['replicas']}, and a run measures one pod of the host: more are for load "
+            "by hand. To change it: helm upgrade ... --reuse-values --set replicas=1"
+        )
     shaping = {"TTFT": words.ttft, "TPS": words.tps, "TOKENS": words.tokens, "SEATS": words.seats}
     given = [name for name, text in shaping.items() if text is not None]
     if values["backend"]["kind"] != "mock" and given:
