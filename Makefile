@@ -119,7 +119,7 @@ help:
 setup:
 	@command -v "$(PYTHON)" >/dev/null || { \
 	    echo "There is no $(PYTHON) here. AgentDyno needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..." >&2; exit 2; }
-	@"$(PYTHON)" src/agentdyno/rig/bootstrap.py
+	@"$(PYTHON)" src/agentdyno/rig/environments/bootstrap.py
 
 env: setup
 	@if [ -n "$$MAKE_FRAMEWORK" ]; then set -- "$$MAKE_FRAMEWORK"; else set -- --all; fi; exec $(AGENTDYNO) env "$$@"

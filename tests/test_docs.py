@@ -11,7 +11,7 @@ from agentdyno.analysis.percentiles import samples_needed
 from agentdyno.contract.adapter import find_variants
 from agentdyno.contract.run import ExitCode, Outcome, Reason
 from agentdyno.load import verify
-from agentdyno.rig.locks import locked_version
+from agentdyno.rig.environments.locks import locked_version
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -64,6 +64,32 @@ def test_imports_point_one_way(package: str) -> None:
     assert not wrong
 
 
+# The same within the rig, whose own modules ("") are what makes one run.
+RIG_FLOW = {
+    "environments": set[str](),
+    "": {"environments"},
+    "series": {"environments", ""},
+    "conformance": {"environments", ""},
+    "campaign": {"environments", "", "series"},
+}
+
+
+@pytest.mark.parametrize("folder", RIG_FLOW)
+def test_imports_within_the_rig_point_one_way(folder: str) -> None:
+    def place(module: str) -> str:
+        name = module.removeprefix("agentdyno.rig.").partition(".")[0]
+        return name if name in RIG_FLOW else ""
+
+    wrong = [
+        f"{file.relative_to(SOURCE)} imports {name}"
+        for file in (SOURCE / "rig" / folder).glob("*.py")
+        for name in _imports(file)
+        if name.startswith("agentdyno.rig.") and place(name) not in RIG_FLOW[folder] | {folder}
+    ]
+    assert not wrong
+    assert {path.parent.name for path in (SOURCE / "rig").glob("*/__init__.py")} == set(RIG_FLOW) - {""}
+
+
 # Imported by name, where OpenTelemetry's SDK is on the import path: in no timed process.
 NATIVE_LEDGER = "host/native_ledger.py"
 

@@ -27,8 +27,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "src"))
 sys.dont_write_bytecode = True  # importing what follows would write bytecode that is checked, and is kept
 
-from agentdyno.rig.building import ensure  # noqa: E402 (the path first)
-from agentdyno.rig.environments import (  # noqa: E402
+from agentdyno.rig.environments.building import ensure  # noqa: E402 (the path first)
+from agentdyno.rig.environments.environment import (  # noqa: E402
     Environment,
     SetupError,
     adapter_environment,

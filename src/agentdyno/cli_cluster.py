@@ -138,7 +138,7 @@ def _add_compare(cluster: typer.Typer, with_bench_options: WithBenchOptions) -> 
         """Measure frameworks side by side on the cluster; see `compare`, whose report it makes."""
         from agentdyno.cluster.compare import compare
         from agentdyno.cluster.release import Place
-        from agentdyno.rig.compare import CampaignWords
+        from agentdyno.rig.campaign.compare import CampaignWords
         from agentdyno.rig.options import Words
 
         campaign = CampaignWords(

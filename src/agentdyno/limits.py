@@ -47,9 +47,9 @@ def find_capacity(
     **words: str | None,
 ) -> int:
     """Find the highest constant rate that meets an objective, and the curve beyond it; takes options of `bench`."""
-    from agentdyno.rig.capacity import capacity
     from agentdyno.rig.options import Words
-    from agentdyno.rig.search_words import SearchWords
+    from agentdyno.rig.series.capacity import capacity
+    from agentdyno.rig.series.search_words import SearchWords
 
     search = {key: value for key, value in locals().items() if key in SearchWords.__dataclass_fields__}
     return capacity(Words(framework=name, rate=rate, **words), SearchWords(**search))
@@ -65,6 +65,6 @@ def sweep_framework(
 ) -> int:
     """Users in a closed loop, more and more at once: their times, peaks, and what each tier leaves behind."""
     from agentdyno.rig.options import Words
-    from agentdyno.rig.sweep import sweep
+    from agentdyno.rig.series.sweep import sweep
 
     return sweep(Words(framework=name, admission=admission, timeout=timeout, **words), concurrency, requests)

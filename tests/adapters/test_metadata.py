@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentdyno.contract.adapter import AdapterFolder, Variant, find_variants, read_folder
-from agentdyno.rig.environments import adapter_environment
+from agentdyno.rig.environments.environment import adapter_environment
 
 ADAPTERS = Path(__file__).parents[2] / "adapters"
 FOLDERS = sorted(file.parent for file in ADAPTERS.glob("*/adapter.toml"))

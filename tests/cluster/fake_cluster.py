@@ -26,7 +26,7 @@ from agentdyno.cluster.objects import COMPLETION_INDEX, COMPONENT, INSTANCE, RUN
 from agentdyno.contract.invoke import InvokeRequest
 from agentdyno.contract.run import LoadPlan
 from agentdyno.record.cgroup import Cgroup
-from agentdyno.rig.environments import (
+from agentdyno.rig.environments.environment import (
     ROOT,
     adapter_environment,
     lock_sha256,

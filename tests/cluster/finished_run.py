@@ -20,8 +20,14 @@ from agentdyno.contract.summary import Summary
 from agentdyno.record.cgroup import Cgroup
 from agentdyno.record.heap_folder import read_index, read_profile
 from agentdyno.record.manifest import Manifest, Status, source_commit
-from agentdyno.rig.environments import ROOT, adapter_environment, lock_sha256, profiler_environment, rig_environment
-from agentdyno.rig.frameworks import resolve
+from agentdyno.rig.environments.environment import (
+    ROOT,
+    adapter_environment,
+    lock_sha256,
+    profiler_environment,
+    rig_environment,
+)
+from agentdyno.rig.environments.frameworks import resolve
 from tests.k8s.pods import quantity
 
 # What a machine that does other things at the same time may be found at, and no other reason.

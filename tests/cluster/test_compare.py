@@ -13,10 +13,10 @@ from agentdyno.cluster.compare import compare
 from agentdyno.contract.campaign import Campaign
 from agentdyno.contract.run import ExitCode
 from agentdyno.contract.summary import Framework
-from agentdyno.rig import compare as local
-from agentdyno.rig.campaign_identity import Entry
-from agentdyno.rig.campaign_plan import variant_of
-from agentdyno.rig.compare import CampaignWords
+from agentdyno.rig.campaign import compare as local
+from agentdyno.rig.campaign.compare import CampaignWords
+from agentdyno.rig.campaign.identity import Entry
+from agentdyno.rig.campaign.plan import variant_of
 from agentdyno.rig.options import OptionError, Words
 from tests.cluster.fake_cluster import FakeCluster
 from tests.cluster.test_bench import PLACE, with_vllm, words

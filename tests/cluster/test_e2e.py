@@ -27,7 +27,7 @@ from agentdyno.cluster.bench import bench, uninstall
 from agentdyno.cluster.kube import ApiLost, Kube, KubeError
 from agentdyno.cluster.profile import profile
 from agentdyno.cluster.release import Place
-from agentdyno.rig.environments import ROOT
+from agentdyno.rig.environments.environment import ROOT
 from agentdyno.rig.options import Words
 from tests.cluster.finished_run import FinishedRun
 from tests.cluster.full_memory import LIMIT, Filler

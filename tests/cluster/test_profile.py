@@ -13,9 +13,9 @@ from agentdyno.cluster.compare import compare
 from agentdyno.cluster.profile import profile
 from agentdyno.contract.run import ExitCode
 from agentdyno.record.heap_folder import HeapIndex, read_index, read_profile
-from agentdyno.rig.compare import CampaignWords
-from agentdyno.rig.environments import adapter_environment, profiler_environment
-from agentdyno.rig.environments import lock_sha256 as hash_of_lock
+from agentdyno.rig.campaign.compare import CampaignWords
+from agentdyno.rig.environments.environment import adapter_environment, profiler_environment
+from agentdyno.rig.environments.environment import lock_sha256 as hash_of_lock
 from agentdyno.rig.options import OptionError
 from tests.cluster.fake_cluster import ROOT, FakeCluster, status, truncated
 from tests.cluster.test_bench import PLACE, manifest_of, reasons, summary_of, words
@@ -138,7 +138,7 @@ def test_a_campaigns_heap_profiles_are_taken_there(
 ) -> None:
     from dataclasses import replace
 
-    from agentdyno.rig import campaign
+    from agentdyno.rig.campaign import life as campaign
 
     monkeypatch.setattr(campaign, "ensure", lambda _: None)
     monkeypatch.setattr(campaign, "framework_packages", lambda *_: ())

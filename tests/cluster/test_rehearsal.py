@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentdyno.rig.environments import ROOT
+from agentdyno.rig.environments.environment import ROOT
 from tests.cluster import full_memory, own_release, test_e2e
 from tests.cluster.fake_cluster import FakeCluster
 from tests.cluster.limited_cluster import LimitedCluster

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from agentdyno.contract.adapter import find_variants, read_folder
-from agentdyno.rig.building import ensure
-from agentdyno.rig.conformance import Result, verify
-from agentdyno.rig.environments import adapter_environment
-from agentdyno.rig.frameworks import adapters_root
+from agentdyno.rig.conformance.requirements import Result, verify
+from agentdyno.rig.environments.building import ensure
+from agentdyno.rig.environments.environment import adapter_environment
+from agentdyno.rig.environments.frameworks import adapters_root
 from tests.conformance.bad_adapters import BAD, write
 
 pytestmark = [pytest.mark.e2e, pytest.mark.frameworks]

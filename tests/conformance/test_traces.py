@@ -14,11 +14,11 @@ from agentdyno.contract.phases import Phase, Stretch, tile
 from agentdyno.contract.scenario import BackendTiming
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.spans import Span, SpanKind
-from agentdyno.rig.building import ensure
-from agentdyno.rig.environments import adapter_environment
-from agentdyno.rig.frameworks import adapters_root
-from agentdyno.rig.subject import Subject, running
-from agentdyno.rig.trace_shape import faults, of_kind, wait_for_trace
+from agentdyno.rig.conformance.subject import Subject, running
+from agentdyno.rig.conformance.trace_shape import faults, of_kind, wait_for_trace
+from agentdyno.rig.environments.building import ensure
+from agentdyno.rig.environments.environment import adapter_environment
+from agentdyno.rig.environments.frameworks import adapters_root
 
 pytestmark = [pytest.mark.e2e, pytest.mark.frameworks]
 

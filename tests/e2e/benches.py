@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from agentdyno.record.checksums import checksum_faults
-from agentdyno.rig.environments import ROOT
+from agentdyno.rig.environments.environment import ROOT
 
 PROGRAM = Path(sys.executable).with_name("agentdyno")
 ADAPTERS = Path(__file__).with_name("adapters")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agentdyno.rig.building import ensure
-from agentdyno.rig.environments import ROOT, adapter_environment
+from agentdyno.rig.environments.building import ensure
+from agentdyno.rig.environments.environment import ROOT, adapter_environment
 from tests.e2e.benches import Benches
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from agentdyno.contract.campaign import Campaign, CampaignStatus, LoadName
 from agentdyno.record.campaign_folder import CampaignFolder
-from agentdyno.rig.environments import ROOT
+from agentdyno.rig.environments.environment import ROOT
 from tests.e2e.benches import PROGRAM, Bench, Benches, environment, processes_of, wait_for
 
 pytestmark = pytest.mark.e2e

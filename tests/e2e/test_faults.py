@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agentdyno.contract.proof import KEY_VARIABLE
-from agentdyno.rig.environments import ROOT, adapter_environment
+from agentdyno.rig.environments.environment import ROOT, adapter_environment
 from tests.backends.mock_process import MODEL, MockServer
 from tests.e2e.benches import (
     ADAPTERS,

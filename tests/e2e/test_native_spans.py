@@ -5,8 +5,8 @@ import subprocess
 import pyarrow.parquet as pq
 import pytest
 
-from agentdyno.rig.building import ensure
-from agentdyno.rig.environments import ROOT, adapter_environment, native_environment
+from agentdyno.rig.environments.building import ensure
+from agentdyno.rig.environments.environment import ROOT, adapter_environment, native_environment
 from tests.e2e.benches import PROGRAM, Benches, Ended, environment
 
 pytestmark = [pytest.mark.e2e, pytest.mark.frameworks]

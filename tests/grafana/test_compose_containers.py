@@ -28,7 +28,7 @@ from urllib.parse import urlencode
 import pytest
 import yaml
 
-from agentdyno.rig.environments import ROOT
+from agentdyno.rig.environments.environment import ROOT
 from tests.e2e.benches import wait_for
 from tests.golden.run import manifest
 from tests.k8s.engine import Engine, why_not

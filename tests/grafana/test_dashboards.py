@@ -9,7 +9,7 @@ import yaml
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from agentdyno.backends.mock_llm.stats import Meter
-from agentdyno.rig.environments import ROOT
+from agentdyno.rig.environments.environment import ROOT
 from grafana.source.build import BOARDS, FOLDER, TAG, loaded, text_of
 from grafana.source.panel import CLUSTER_ONLY, VLLM_ONLY, Board, Kind
 

@@ -17,9 +17,9 @@ from urllib.parse import urlencode
 import pytest
 import yaml
 
-from agentdyno.rig.building import ensure
 from agentdyno.rig.dashboards import prometheus_command
-from agentdyno.rig.environments import ROOT, adapter_environment
+from agentdyno.rig.environments.building import ensure
+from agentdyno.rig.environments.environment import ROOT, adapter_environment
 from agentdyno.rig.processes import fetch, free_port
 from grafana.source.build import BOARDS
 from tests.e2e.benches import Benches, wait_for

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from agentdyno.contract.run import Reason
-from agentdyno.rig.environments import ROOT
+from agentdyno.rig.environments.environment import ROOT
 from agentdyno.rig.profile import DIFFERENCE_PAGE
 
 FOLDER = ROOT / "grafana" / "prometheus"

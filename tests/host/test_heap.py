@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from agentdyno.rig.building import ensure
-from agentdyno.rig.environments import ROOT, profiler_environment
+from agentdyno.rig.environments.building import ensure
+from agentdyno.rig.environments.environment import ROOT, profiler_environment
 from tests.host.test_process import ENVIRONMENT, Running, command, folder
 from tests.pprof_reader import Read
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from agentdyno.contract.proof import KEY_VARIABLE
-from agentdyno.rig.environments import ROOT
+from agentdyno.rig.environments.environment import ROOT
 from tests.k8s.conftest import KEY
 
 SCRIPT = ROOT / "k8s" / "chart" / "files" / "check.py"

@@ -33,8 +33,8 @@ from agentdyno.cluster.settings import State
 from agentdyno.cluster.watch import known
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import machine_facts
-from agentdyno.rig.environments import Facts, adapter_environment, lock_sha256
-from agentdyno.rig.frameworks import resolve
+from agentdyno.rig.environments.environment import Facts, adapter_environment, lock_sha256
+from agentdyno.rig.environments.frameworks import resolve
 from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.options import Words, read
 from agentdyno.rig.preparation import manifest_of

@@ -21,7 +21,7 @@ from agentdyno.contract.scenario import BackendTiming, Workload
 from agentdyno.emit.sender import parse_address
 from agentdyno.host.serve import _parser as host_parser
 from agentdyno.load.options import add_arguments, metrics_port, plan_of
-from agentdyno.rig.environments import ROOT
+from agentdyno.rig.environments.environment import ROOT
 from agentdyno.rig.load import _arguments
 from agentdyno.rig.processes import clean_environment
 from tests.k8s.conftest import KEY, Objects

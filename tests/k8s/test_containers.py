@@ -28,8 +28,14 @@ from agentdyno.cluster.bench import bench
 from agentdyno.cluster.profile import profile
 from agentdyno.cluster.release import Place
 from agentdyno.contract.adapter import find_variants
-from agentdyno.rig.environments import ROOT, adapter_environment, lock_sha256, profiler_environment, rig_environment
-from agentdyno.rig.frameworks import resolve
+from agentdyno.rig.environments.environment import (
+    ROOT,
+    adapter_environment,
+    lock_sha256,
+    profiler_environment,
+    rig_environment,
+)
+from agentdyno.rig.environments.frameworks import resolve
 from agentdyno.rig.options import Words
 from tests.cluster.finished_run import BUSY, FinishedRun
 from tests.cluster.full_memory import FILL, LIMIT

@@ -5,7 +5,7 @@ import tomllib
 import yaml
 
 from agentdyno import __version__
-from agentdyno.rig.environments import ROOT
+from agentdyno.rig.environments.environment import ROOT
 
 FILES = ROOT / "k8s" / "chart" / "files"
 

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from agentdyno import __version__
-from agentdyno.rig.environments import ROOT
+from agentdyno.rig.environments.environment import ROOT
 
 IMAGES = ROOT / "k8s" / "images"
 FILES = sorted(IMAGES.glob("Containerfile.*"))

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from agentdyno.record.ledger import read_ledger
-from agentdyno.rig.environments import ROOT
+from agentdyno.rig.environments.environment import ROOT
 from tests.k8s.conftest import KEY
 from tests.k8s.pods import pods
 from tests.k8s.programs import Programs

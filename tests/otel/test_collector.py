@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agentdyno.rig.environments import ROOT
+from agentdyno.rig.environments.environment import ROOT
 
 FILE = ROOT / "otel" / "collector.yaml"
 VARIABLE = re.compile(r"\$\{env:([A-Z_]+)(?::-([^}]*))?\}")

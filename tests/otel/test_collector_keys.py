@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agentdyno.rig.environments import ROOT
+from agentdyno.rig.environments.environment import ROOT
 from tests.otel.test_collector import FILE, substituted
 
 # From the components' documentation and `mapstructure` names at this release. None: any value that is no mapping.

@@ -20,8 +20,8 @@ from agentdyno.record.spans import (
     SpanKind,
     ToolAttributes,
 )
-from agentdyno.rig.environments import ROOT
-from agentdyno.rig.trace_shape import faults
+from agentdyno.rig.conformance.trace_shape import faults
+from agentdyno.rig.environments.environment import ROOT
 
 TEXT = (ROOT / "otel" / "CONVENTIONS.md").read_text(encoding="utf-8")
 EXAMPLE = json.loads((ROOT / "otel" / "example-trace.json").read_text(encoding="utf-8"))

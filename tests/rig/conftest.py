@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentdyno.rig.environments import Environment, adapter_environment
+from agentdyno.rig.environments.environment import Environment, adapter_environment
 
 
 @dataclass(frozen=True)

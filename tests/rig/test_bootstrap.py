@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agentdyno.rig import environments
+from agentdyno.rig.environments import environment as environments
 
 BOOTSTRAP = Path(environments.__file__).with_name("bootstrap.py")
 
@@ -41,6 +41,6 @@ def test_nothing_in_it_is_too_new_for_an_old_python() -> None:
 
 
 def test_the_builders_need_the_standard_library_only() -> None:
-    code = f"import sys; sys.path.insert(0, {str(BOOTSTRAP.parents[2])!r}); import agentdyno.rig.building"
+    code = f"import sys; sys.path.insert(0, {str(BOOTSTRAP.parents[3])!r}); import agentdyno.rig.environments.building"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

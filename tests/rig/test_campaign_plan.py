@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentdyno.contract.campaign import LoadName, Probe
-from agentdyno.rig.campaign_plan import (
+from agentdyno.rig.campaign.plan import (
     HEAP_OVERHEAD_S,
     MIN_ROUNDS,
     SEARCH_S,

@@ -9,10 +9,10 @@ import pytest
 
 from agentdyno.cli import run
 from agentdyno.contract.adapter import AdapterError, check_class, read_folder
-from agentdyno.rig.environments import ROOT
-from agentdyno.rig.frameworks import UnknownFramework, resolve, resolve_folder
-from agentdyno.rig.listing import framework_table
-from agentdyno.rig.new_adapter import create
+from agentdyno.rig.environments.environment import ROOT
+from agentdyno.rig.environments.frameworks import UnknownFramework, resolve, resolve_folder
+from agentdyno.rig.environments.listing import framework_table
+from agentdyno.rig.environments.new_adapter import create
 from tests.rig.conftest import Checkout
 
 TOML = '[[variant]]\nname = "{0}"\ntitle = "{0}"\nentry = "adapter:It"\n'

@@ -14,9 +14,9 @@ from agentdyno.contract.scenario import Workload
 from agentdyno.contract.summary import Framework, Summary
 from agentdyno.record.campaign_folder import CampaignFolder
 from agentdyno.record.manifest import Machine, machine_facts
-from agentdyno.rig import campaign_identity
-from agentdyno.rig.campaign_identity import differences, places_apart, rig_sha256, sources_sha256
-from agentdyno.rig.compare import CampaignWords, Where, can_be_believed, compare
+from agentdyno.rig.campaign import identity as campaign_identity
+from agentdyno.rig.campaign.compare import CampaignWords, Where, can_be_believed, compare
+from agentdyno.rig.campaign.identity import differences, places_apart, rig_sha256, sources_sha256
 from agentdyno.rig.options import BenchOptions, Words
 from tests.analysis.campaigns import CONTROL_AND_NULL, write_campaign
 from tests.golden.run import manifest as golden_manifest

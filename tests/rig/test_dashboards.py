@@ -18,7 +18,7 @@ from agentdyno.cli import run
 from agentdyno.contract.run import ExitCode
 from agentdyno.rig import dashboards as module
 from agentdyno.rig.dashboards import PORTS
-from agentdyno.rig.environments import ROOT
+from agentdyno.rig.environments.environment import ROOT
 from agentdyno.rig.processes import answers, free_port
 from tests.otel.test_collector import FILE as COLLECTOR
 from tests.otel.test_collector import substituted

@@ -14,9 +14,9 @@ from py_compile import PycInvalidationMode
 
 import pytest
 
-from agentdyno.rig import environments
-from agentdyno.rig.building import ensure
-from agentdyno.rig.environments import SetupError, State, check, facts, state
+from agentdyno.rig.environments import environment as environments
+from agentdyno.rig.environments.building import ensure
+from agentdyno.rig.environments.environment import SetupError, State, check, facts, state
 from tests.rig.conftest import Checkout, make_wheel
 
 SOURCE = Path(environments.__file__).parents[2]
@@ -170,8 +170,8 @@ def test_a_missing_lock_is_a_sentence(checkout: Checkout) -> None:
 
 def builder(checkout: Checkout) -> subprocess.Popen[str]:
     code = (
-        "import sys; from pathlib import Path; from agentdyno.rig.building import ensure; "
-        "from agentdyno.rig.environments import adapter_environment; "
+        "import sys; from pathlib import Path; from agentdyno.rig.environments.building import ensure; "
+        "from agentdyno.rig.environments.environment import adapter_environment; "
         "ensure(adapter_environment(Path(sys.argv[1]), Path(sys.argv[2])))"
     )
     command = [sys.executable, "-c", code, str(checkout.folder), str(checkout.root)]

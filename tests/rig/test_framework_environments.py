@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from agentdyno.rig.building import ensure
-from agentdyno.rig.environments import adapter_environment, check, native_environment
-from agentdyno.rig.frameworks import all_folders
+from agentdyno.rig.environments.building import ensure
+from agentdyno.rig.environments.environment import adapter_environment, check, native_environment
+from agentdyno.rig.environments.frameworks import all_folders
 
 OF_THE_RIG = ["locust", "gevent", "duckdb", "pyarrow", "kubernetes", "typer", "pytest", "pip", "uv"]
 OF_FRAMEWORKS = {

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agentdyno.rig.environments import (
+from agentdyno.rig.environments.environment import (
     ROOT,
     VLLM_CPU,
     SetupError,
@@ -16,8 +16,8 @@ from agentdyno.rig.environments import (
     rig_environment,
     vllm_cpu_environment,
 )
-from agentdyno.rig.frameworks import all_folders
-from agentdyno.rig.locks import (
+from agentdyno.rig.environments.frameworks import all_folders
+from agentdyno.rig.environments.locks import (
     adapter_requirements,
     excluded_requirements,
     listed_requirements,

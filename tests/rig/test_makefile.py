@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from agentdyno.cli import app
-from agentdyno.rig.environments import ROOT
+from agentdyno.rig.environments.environment import ROOT
 
 
 @pytest.fixture
@@ -169,10 +169,10 @@ def test_without_a_choice_the_environments_keep_their_python(project: Path) -> N
     python.chmod(0o755)
     variables = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "PYTHON")}
     done = subprocess.run(["make", "setup"], cwd=project, env=variables, capture_output=True, text=True, check=True)
-    assert done.stdout == "the one that is there: src/agentdyno/rig/bootstrap.py\n"
+    assert done.stdout == "the one that is there: src/agentdyno/rig/environments/bootstrap.py\n"
     python.unlink()
     python.symlink_to(project / "removed")
     done = subprocess.run(
         ["make", "-n", "setup"], cwd=project, env=variables, capture_output=True, text=True, check=True
     )
-    assert '"python3" src/agentdyno/rig/bootstrap.py' in done.stdout
+    assert '"python3" src/agentdyno/rig/environments/bootstrap.py' in done.stdout

@@ -25,7 +25,7 @@ from agentdyno.rig.backends import start_backend
 from agentdyno.rig.observation import Observation, export_to_collector, observed
 from agentdyno.rig.options import Words, read
 from agentdyno.rig.processes import Children, fetch
-from agentdyno.rig.watched_series import WatchedSeries
+from agentdyno.rig.series.watched import WatchedSeries
 from tests.golden.run import manifest as golden_manifest
 
 

@@ -5,8 +5,8 @@ import pytest
 from agentdyno.analysis.capacity import step_seconds
 from agentdyno.contract.capacity import SearchPlan
 from agentdyno.contract.errors import UserError
-from agentdyno.rig.search_words import SearchWords, read_plan
-from agentdyno.rig.sweep import read_tiers
+from agentdyno.rig.series.search_words import SearchWords, read_plan
+from agentdyno.rig.series.sweep import read_tiers
 
 WORDS = {
     "slo": "p99<2s,errors<0.1%",

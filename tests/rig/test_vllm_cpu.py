@@ -16,8 +16,16 @@ from agentdyno.record.folder import RunFolder
 from agentdyno.rig import backends, preparation, run, vllm_cpu
 from agentdyno.rig.backends import start_backend
 from agentdyno.rig.cores import CorePlan
-from agentdyno.rig.environments import STAMP_FORMAT, Environment, Stamp, check, facts, lock_sha256, this_python
-from agentdyno.rig.frameworks import resolve
+from agentdyno.rig.environments.environment import (
+    STAMP_FORMAT,
+    Environment,
+    Stamp,
+    check,
+    facts,
+    lock_sha256,
+    this_python,
+)
+from agentdyno.rig.environments.frameworks import resolve
 from agentdyno.rig.interruption import Interrupted, Interruption
 from agentdyno.rig.options import Words, read
 from agentdyno.rig.preparation import first_manifest

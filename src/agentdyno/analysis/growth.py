@@ -14,6 +14,7 @@ from enum import StrEnum
 import msgspec
 import numpy as np
 
+RESULT_FILE = "soak.json"  # what a soak leaves, its growth among it
 PER_REQUESTS = 10_000
 POINTS_MIN = 10
 # MB per 10,000 requests, 100 bytes a request: less is not what anybody means by a leak, and is not resolved either.

@@ -25,8 +25,8 @@ from agentdyno.record.manifest import Manifest
 from agentdyno.report.comparison_csv import figures_csv
 from agentdyno.report.comparison_html import comparison_page
 from agentdyno.report.comparison_markdown import comparison_markdown
-from agentdyno.rig.building import say
-from agentdyno.rig.campaign_identity import sources_sha256
+from agentdyno.rig.campaign.identity import sources_sha256
+from agentdyno.rig.environments.building import say
 
 COMPARISON = "comparison.json"
 _REPORTS: dict[str, Callable[[Comparison], str]] = {

@@ -9,8 +9,8 @@ from pathlib import Path
 from agentdyno.audit.fault import Audited, Fault
 from agentdyno.contract.errors import UserError
 from agentdyno.record.manifest import Manifest
-from agentdyno.rig.environments import ROOT, adapter_environment
-from agentdyno.rig.frameworks import resolve
+from agentdyno.rig.environments.environment import ROOT, adapter_environment
+from agentdyno.rig.environments.frameworks import resolve
 
 _GIT_TIMEOUT_S = 10
 

@@ -12,6 +12,7 @@ import msgspec
 from agentdyno.analysis.capacity import RESULT_FILE as CAPACITY
 from agentdyno.analysis.capacity import STEPS_FOLDER, read_result
 from agentdyno.analysis.figures import run_queue_waits_ms
+from agentdyno.analysis.growth import RESULT_FILE as SOAK
 from agentdyno.analysis.growth import growth
 from agentdyno.analysis.heap import Attribution, top
 from agentdyno.analysis.run_data import RunData, read_run
@@ -30,11 +31,10 @@ from agentdyno.record.manifest import Manifest, Status, source_commit
 from agentdyno.report.run_html import REPORT_FILE, run_page
 from agentdyno.rig.cold import RESULT_FILE as COLD
 from agentdyno.rig.cold import Cold, spreads
-from agentdyno.rig.environments import ROOT
+from agentdyno.rig.environments.environment import ROOT
 from agentdyno.rig.soak import Soak, drained_points
 
 TOP_TENS = f"{HEAP_FOLDER}/top10.json"
-SOAK = "soak.json"
 # Folders of several runs in a row, whose result is computed from what each of them left.
 _SEARCHES: dict[str, Callable[[Path], Any]] = {CAPACITY: read_result, SWEEP: read_sweep}
 _RAW = "the raw files"

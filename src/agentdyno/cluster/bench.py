@@ -25,8 +25,8 @@ from agentdyno.contract.summary import BackendFacts, Summary
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Manifest
 from agentdyno.report.terminal import print_summary
-from agentdyno.rig.building import say
-from agentdyno.rig.frameworks import resolve
+from agentdyno.rig.environments.building import say
+from agentdyno.rig.environments.frameworks import resolve
 from agentdyno.rig.interruption import Interrupted, Interruption
 from agentdyno.rig.options import MOCK, OPENAI, VLLM, BenchOptions, Words
 from agentdyno.rig.profile import show as show_profile

@@ -12,8 +12,8 @@ from agentdyno.contract.adapter import AdapterFolder, Variant
 from agentdyno.contract.run import ExitCode
 from agentdyno.contract.summary import Summary
 from agentdyno.record.folder import RunFolder
-from agentdyno.rig.compare import CampaignWords, Where
-from agentdyno.rig.compare import compare as compare_anywhere
+from agentdyno.rig.campaign.compare import CampaignWords, Where
+from agentdyno.rig.campaign.compare import compare as compare_anywhere
 from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.options import BenchOptions, OptionError, Words
 from agentdyno.rig.snapshots import HeapProfiling
@@ -22,7 +22,7 @@ TARGET = "TARGET=k8s "
 
 
 def compare(words: CampaignWords, place: Place) -> ExitCode:
-    """See rig.compare. The release's backend is everybody's; capacity searches are local.
+    """See rig.campaign.compare. The release's backend is everybody's; capacity searches are local.
 
     Raises UserError.
     """

@@ -16,8 +16,8 @@ from agentdyno.cluster.sources import differences, facts, host_image, mock_image
 from agentdyno.cluster.watch import SERVERS, known
 from agentdyno.contract.errors import UserError
 from agentdyno.record.manifest import Machine, Manifest
-from agentdyno.rig.building import say
-from agentdyno.rig.environments import adapter_environment
+from agentdyno.rig.environments.building import say
+from agentdyno.rig.environments.environment import adapter_environment
 from agentdyno.rig.options import MOCK
 from agentdyno.rig.preparation import manifest_of
 from agentdyno.rig.profile import TOP_LEVEL, packages_among

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agentdyno.contract.errors import UserError
-from agentdyno.rig.environments import ROOT
+from agentdyno.rig.environments.environment import ROOT
 
 CHART = ROOT / "k8s" / "chart"
 HELM_VARIABLE = "HELM"

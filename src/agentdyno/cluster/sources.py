@@ -11,7 +11,7 @@ import msgspec
 
 from agentdyno.cluster.programs import SOURCES, Container
 from agentdyno.contract.run import Finding, Reason
-from agentdyno.rig.environments import (
+from agentdyno.rig.environments.environment import (
     ROOT,
     Environment,
     Facts,

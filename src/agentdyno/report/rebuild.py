@@ -7,6 +7,7 @@ from pathlib import Path
 
 from agentdyno.analysis.capacity import RESULT_FILE as CAPACITY
 from agentdyno.analysis.comparison import compare_campaign
+from agentdyno.analysis.growth import RESULT_FILE as SOAK
 from agentdyno.analysis.sweep import RESULT_FILE as SWEEP
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import ExitCode
@@ -16,7 +17,7 @@ from agentdyno.report.run_html import write_run_report
 from agentdyno.report.trace import find_run
 
 # Of folders of many loads in a row, which have a manifest as a run has.
-_SERIES = {CAPACITY: "a capacity search", SWEEP: "a sweep", "soak.json": "a soak"}
+_SERIES = {CAPACITY: "a capacity search", SWEEP: "a sweep", SOAK: "a soak"}
 
 
 class ReportError(UserError):

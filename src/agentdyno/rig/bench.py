@@ -9,9 +9,9 @@ from rich.console import Console
 from agentdyno.contract.run import ExitCode
 from agentdyno.record.folder import RunFolder
 from agentdyno.report.terminal import print_summary
-from agentdyno.rig.building import ensure
-from agentdyno.rig.environments import VLLM_CPU, adapter_environment
-from agentdyno.rig.frameworks import resolve
+from agentdyno.rig.environments.building import ensure
+from agentdyno.rig.environments.environment import VLLM_CPU, adapter_environment
+from agentdyno.rig.environments.frameworks import resolve
 from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.native_spans import native_spans
 from agentdyno.rig.options import Words, read

@@ -20,9 +20,9 @@ from agentdyno.record.folder import RunFolder
 from agentdyno.record.processes import Reader, default_reader
 from agentdyno.rig import cores
 from agentdyno.rig.backends import start_backend
-from agentdyno.rig.building import ensure, say
-from agentdyno.rig.environments import Environment, adapter_environment, facts
-from agentdyno.rig.frameworks import resolve
+from agentdyno.rig.environments.building import ensure, say
+from agentdyno.rig.environments.environment import Environment, adapter_environment, facts
+from agentdyno.rig.environments.frameworks import resolve
 from agentdyno.rig.interruption import Interrupted, Interruption
 from agentdyno.rig.options import BenchOptions, OptionError, Words, read
 from agentdyno.rig.processes import ChildFailed, Children

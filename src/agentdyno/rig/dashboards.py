@@ -12,7 +12,7 @@ from pathlib import Path
 
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import ExitCode
-from agentdyno.rig.environments import ROOT
+from agentdyno.rig.environments.environment import ROOT
 from agentdyno.rig.foreground import until_ended
 from agentdyno.rig.options import OBSERVED
 

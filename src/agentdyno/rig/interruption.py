@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 
-from agentdyno.rig.building import say
+from agentdyno.rig.environments.building import say
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from agentdyno.contract.proof import KEY_VARIABLE
 from agentdyno.contract.run import LoadPlan
-from agentdyno.rig.environments import ROOT
+from agentdyno.rig.environments.environment import ROOT
 from agentdyno.rig.processes import Child, Children, free_port
 
 LOCUSTFILE = ROOT / "locustfiles" / "constant.py"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from agentdyno.contract.adapter import AdapterFolder, Variant, find_variants
-from agentdyno.rig.building import ensure
-from agentdyno.rig.environments import Environment, native_environment
-from agentdyno.rig.frameworks import adapters_root
+from agentdyno.rig.environments.building import ensure
+from agentdyno.rig.environments.environment import Environment, native_environment
+from agentdyno.rig.environments.frameworks import adapters_root
 from agentdyno.rig.options import BenchOptions, OptionError
 
 

@@ -28,7 +28,7 @@ from agentdyno.record.export import ENDPOINT_VARIABLES
 from agentdyno.record.live import LiveRun, alive, tell, write_whole
 from agentdyno.record.manifest import Manifest
 from agentdyno.record.sampler import Sample
-from agentdyno.rig.building import say
+from agentdyno.rig.environments.building import say
 from agentdyno.rig.run_processes import RunProcesses
 
 COLLECTOR = ("127.0.0.1", 4318)  # otel/collector.yaml's OTLP over HTTP

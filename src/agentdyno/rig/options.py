@@ -22,7 +22,7 @@ from agentdyno.contract.scenario import SCENARIOS, BackendTiming, Workload, serv
 from agentdyno.contract.timing import parse as parse_distribution
 from agentdyno.emit.sender import parse_address
 from agentdyno.load.schedule import Schedule
-from agentdyno.rig.environments import ROOT, VLLM_CPU
+from agentdyno.rig.environments.environment import ROOT, VLLM_CPU
 
 API_KEY_VARIABLES = ("AGENTDYNO_LLM_API_KEY", "OPENAI_API_KEY")
 MOCK = "mock"

@@ -15,7 +15,15 @@ from agentdyno.contract.summary import Framework
 from agentdyno.load.schedule import Schedule
 from agentdyno.record.manifest import Machine, Manifest, machine_facts, source_commit
 from agentdyno.rig.cores import CorePlan
-from agentdyno.rig.environments import ROOT, VLLM_CPU, Environment, Facts, facts, normalised, rig_environment
+from agentdyno.rig.environments.environment import (
+    ROOT,
+    VLLM_CPU,
+    Environment,
+    Facts,
+    facts,
+    normalised,
+    rig_environment,
+)
 from agentdyno.rig.options import BenchOptions
 from agentdyno.rig.snapshots import HeapProfiling
 from agentdyno.rig.vllm_cpu import backend_environment, facts_of

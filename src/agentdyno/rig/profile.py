@@ -24,11 +24,11 @@ from agentdyno.record.heap_folder import DIFFERENCE_PAGE, HEAP_FOLDER, HeapIndex
 from agentdyno.report.flamegraph import difference_page, snapshot_page
 from agentdyno.report.heap_table import print_heap
 from agentdyno.report.terminal import print_summary
-from agentdyno.rig.building import ensure, say
-from agentdyno.rig.environments import Environment, adapter_environment, normalised, profiler_environment
-from agentdyno.rig.frameworks import resolve
+from agentdyno.rig.environments.building import ensure, say
+from agentdyno.rig.environments.environment import Environment, adapter_environment, normalised, profiler_environment
+from agentdyno.rig.environments.frameworks import resolve
+from agentdyno.rig.environments.locks import listed_requirements
 from agentdyno.rig.interruption import Interruption
-from agentdyno.rig.locks import listed_requirements
 from agentdyno.rig.native_spans import refuse_native_spans
 from agentdyno.rig.options import BenchOptions, OptionError, Words, read
 from agentdyno.rig.run import Run

@@ -16,10 +16,10 @@ from agentdyno.record.manifest import Status
 from agentdyno.record.processes import default_reader
 from agentdyno.record.sampler import Sampler
 from agentdyno.rig import cores
-from agentdyno.rig.building import say
 from agentdyno.rig.collect import ask_backend, ask_host, export_clients, keep_records, resource
 from agentdyno.rig.conclusion import Conclusion, cannot, disk_or_rig
-from agentdyno.rig.environments import ROOT, Environment, check, shown
+from agentdyno.rig.environments.building import say
+from agentdyno.rig.environments.environment import ROOT, Environment, check, shown
 from agentdyno.rig.interruption import Interrupted, Interruption
 from agentdyno.rig.observation import export_to_collector, observed
 from agentdyno.rig.options import BenchOptions

@@ -15,7 +15,7 @@ from agentdyno.load.records import DISK_FULL_EXIT
 from agentdyno.record.folder import RunFolder
 from agentdyno.rig import cores
 from agentdyno.rig.backends import Backend, start_backend
-from agentdyno.rig.environments import Environment, adapter_environment
+from agentdyno.rig.environments.environment import Environment, adapter_environment
 from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.load import start_load
 from agentdyno.rig.options import BenchOptions

@@ -25,7 +25,7 @@ from agentdyno.load.verify import judge
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.spans import RESOURCE_VARIABLE
 from agentdyno.rig.backends import BACKEND_READY_S
-from agentdyno.rig.environments import adapter_environment
+from agentdyno.rig.environments.environment import adapter_environment
 from agentdyno.rig.options import BenchOptions
 from agentdyno.rig.processes import Child, ChildFailed, Children, body_of, fetch, free_port, listening_socket
 

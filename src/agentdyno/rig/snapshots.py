@@ -12,7 +12,7 @@ from agentdyno.host.app import HEAP_PATH
 from agentdyno.host.heap import MAX_FRAMES, SAMPLE_BYTES
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.heap_folder import HEAP_FOLDER, INDEX, Gap, HeapIndex, Snapshot, read_index
-from agentdyno.rig.environments import Environment, Facts, facts
+from agentdyno.rig.environments.environment import Environment, Facts, facts
 from agentdyno.rig.processes import fetch
 from agentdyno.rig.servers import HeapOptions
 

@@ -8,16 +8,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from agentdyno.analysis.growth import Drained, Growth, Verdict, growth
+from agentdyno.analysis.growth import RESULT_FILE, Drained, Growth, Verdict, growth
 from agentdyno.contract.run import ExitCode, LoadPlan, Outcome, RequestRecord
 from agentdyno.record.checksums import write_checksums
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Status
 from agentdyno.record.processes import Reading, default_reader
 from agentdyno.record.sampler import Sample, Sampler, sampling
-from agentdyno.rig.building import ensure, say
-from agentdyno.rig.environments import adapter_environment
-from agentdyno.rig.frameworks import resolve
+from agentdyno.rig.environments.building import ensure, say
+from agentdyno.rig.environments.environment import adapter_environment
+from agentdyno.rig.environments.frameworks import resolve
 from agentdyno.rig.interruption import Interrupted, Interruption
 from agentdyno.rig.native_spans import refuse_native_spans
 from agentdyno.rig.observation import observed
@@ -136,7 +136,7 @@ class _SoakRun:
         result.growth = growth(drained_points(result.segments))
         try:
             self._folder.release_reserve()
-            self._folder.write_json("soak.json", result)
+            self._folder.write_json(RESULT_FILE, result)
             self._folder.write_json("manifest.json", manifest)
             self._folder.drop_raw()
             write_checksums(self._folder.path)
@@ -162,7 +162,7 @@ class _SoakRun:
             )
             segment = self._segment(host, one, number)
             self._result.segments.append(segment)
-            self._folder.write_json("soak.json", self._result)
+            self._folder.write_json(RESULT_FILE, self._result)
             held = "not readable" if segment.rss_bytes is None else f"{segment.rss_bytes / 1e6:.1f} MB"
             say(f"{self._name}: {number}/{self._count}  ok {segment.ok} of {segment.arrivals}  RSS {held}")
 

@@ -12,8 +12,8 @@ import msgspec
 
 from agentdyno.backends.vllm.copying_model import write_model
 from agentdyno.backends.vllm.serving import SCRATCH, SOCKETS, TEMPLATE, shaping
-from agentdyno.rig.building import ensure
-from agentdyno.rig.environments import ROOT, VLLM_CPU, Environment, SetupError, facts, vllm_cpu_environment
+from agentdyno.rig.environments.building import ensure
+from agentdyno.rig.environments.environment import ROOT, VLLM_CPU, Environment, SetupError, facts, vllm_cpu_environment
 from agentdyno.rig.options import BenchOptions, OptionError
 
 

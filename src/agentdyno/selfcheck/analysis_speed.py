@@ -7,7 +7,7 @@ import sys
 
 import msgspec
 
-from agentdyno.rig.building import say
+from agentdyno.rig.environments.building import say
 from agentdyno.selfcheck.analysis_work import Took
 from agentdyno.selfcheck.check import Check, CheckFailed, Findings, Setting
 from agentdyno.selfcheck.long_run import TRACE_EVERY, make_campaign

@@ -11,7 +11,7 @@ import msgspec
 from agentdyno.analysis.run_data import read_run
 from agentdyno.analysis.summary import summarise
 from agentdyno.record.checksums import write_checksums
-from agentdyno.rig.building import say
+from agentdyno.rig.environments.building import say
 from agentdyno.selfcheck.audit_work import AuditTook
 from agentdyno.selfcheck.check import Check, CheckFailed, Findings, Setting
 from agentdyno.selfcheck.long_run import TRACE_EVERY, make_campaign

@@ -9,9 +9,9 @@ from pathlib import Path
 from agentdyno.contract.run import ExitCode, Reason
 from agentdyno.contract.summary import Summary
 from agentdyno.record.folder import RunFolder
-from agentdyno.rig.building import ensure
-from agentdyno.rig.environments import adapter_environment
-from agentdyno.rig.frameworks import resolve
+from agentdyno.rig.environments.building import ensure
+from agentdyno.rig.environments.environment import adapter_environment
+from agentdyno.rig.environments.frameworks import resolve
 from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.options import Words, read
 from agentdyno.rig.run import Run

@@ -25,7 +25,7 @@ from agentdyno.contract.trace import FRAME_HEAD_BYTES
 from agentdyno.emit.sender import parse_address
 from agentdyno.host.trace import RequestTrace
 from agentdyno.record.folder import RunFolder
-from agentdyno.rig.building import say
+from agentdyno.rig.environments.building import say
 from agentdyno.rig.processes import Children
 from agentdyno.rig.servers import RecorderProcess, start_recorder
 from agentdyno.selfcheck.check import Check, CheckFailed, Findings, Setting

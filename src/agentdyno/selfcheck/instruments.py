@@ -24,9 +24,9 @@ from agentdyno.host.trace import RequestTrace, ToolRun
 from agentdyno.record.cpu_clock import cpu_ns
 from agentdyno.record.folder import RunFolder
 from agentdyno.rig.backends import start_backend
-from agentdyno.rig.building import ensure, say
-from agentdyno.rig.environments import adapter_environment
-from agentdyno.rig.frameworks import resolve
+from agentdyno.rig.environments.building import ensure, say
+from agentdyno.rig.environments.environment import adapter_environment
+from agentdyno.rig.environments.frameworks import resolve
 from agentdyno.rig.options import BenchOptions, Words, read
 from agentdyno.rig.processes import Children, fetch
 from agentdyno.rig.servers import Host, start_host, start_recorder

@@ -7,7 +7,7 @@ whose idle work then weighs against it.
 
 from __future__ import annotations
 
-from agentdyno.rig.building import say
+from agentdyno.rig.environments.building import say
 from agentdyno.selfcheck.benches import ShortRun, late_note, short_run
 from agentdyno.selfcheck.check import Check, Findings, Setting
 from agentdyno.selfcheck.result import at_least, at_most, figure

@@ -12,7 +12,7 @@ import sys
 
 import msgspec
 
-from agentdyno.rig.building import say
+from agentdyno.rig.environments.building import say
 from agentdyno.selfcheck.check import Check, CheckFailed, Findings, Setting
 from agentdyno.selfcheck.driven import drive, plan
 from agentdyno.selfcheck.result import at_most, exactly, figure

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentdyno.rig.building import say
+from agentdyno.rig.environments.building import say
 from agentdyno.selfcheck.check import Check, Findings, Setting
 from agentdyno.selfcheck.mock_rate import measure as measure_rate
 from agentdyno.selfcheck.result import at_least, at_most, figure

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from agentdyno.contract.summary import Summary
-from agentdyno.rig.building import say
-from agentdyno.rig.environments import ROOT
+from agentdyno.rig.environments.building import say
+from agentdyno.rig.environments.environment import ROOT
 from agentdyno.rig.processes import Children
 from agentdyno.selfcheck.check import Check, CheckFailed, Findings, Setting
 from agentdyno.selfcheck.result import at_most, figure

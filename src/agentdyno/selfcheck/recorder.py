@@ -11,7 +11,7 @@ from agentdyno.analysis.figures import cpu_seconds
 from agentdyno.analysis.run_data import read_run
 from agentdyno.record.cpu_clock import cpu_ns
 from agentdyno.record.folder import RunFolder
-from agentdyno.rig.building import say
+from agentdyno.rig.environments.building import say
 from agentdyno.rig.processes import Children
 from agentdyno.rig.servers import RecorderProcess, start_recorder
 from agentdyno.selfcheck.benches import short_run

@@ -22,9 +22,9 @@ from agentdyno.contract.run import LoadPlan, Outcome
 from agentdyno.record.cpu_clock import cpu_ns
 from agentdyno.record.folder import RunFolder
 from agentdyno.rig.backends import start_backend
-from agentdyno.rig.building import ensure, say
-from agentdyno.rig.environments import adapter_environment
-from agentdyno.rig.frameworks import resolve
+from agentdyno.rig.environments.building import ensure, say
+from agentdyno.rig.environments.environment import adapter_environment
+from agentdyno.rig.environments.frameworks import resolve
 from agentdyno.rig.load import start_load
 from agentdyno.rig.options import Words, read
 from agentdyno.rig.processes import Child, Children, fetch, free_port

@@ -18,8 +18,8 @@ from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import ExitCode
 from agentdyno.record.manifest import machine_facts, source_commit
 from agentdyno.rig import cores
-from agentdyno.rig.building import say
-from agentdyno.rig.environments import ROOT
+from agentdyno.rig.environments.building import say
+from agentdyno.rig.environments.environment import ROOT
 from agentdyno.rig.options import OptionError
 from agentdyno.rig.processes import ChildFailed
 from agentdyno.selfcheck.check import Check, Findings, Setting

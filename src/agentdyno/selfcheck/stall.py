@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from agentdyno.rig.building import say
-from agentdyno.rig.environments import ROOT
+from agentdyno.rig.environments.building import say
+from agentdyno.rig.environments.environment import ROOT
 from agentdyno.rig.load import LOCUSTFILE
 from agentdyno.selfcheck.check import Check, CheckFailed, Findings, Setting
 from agentdyno.selfcheck.driven import Driven, drive, plan

@@ -14,7 +14,7 @@ import numpy as np
 from agentdyno.analysis.percentiles import latency
 from agentdyno.contract.proof import Stage, order_id
 from agentdyno.contract.summary import Latency
-from agentdyno.rig.building import say
+from agentdyno.rig.environments.building import say
 from agentdyno.selfcheck.check import Check, Findings, Setting
 from agentdyno.selfcheck.driven import Driven, drive, plan
 from agentdyno.selfcheck.result import at_most, figure

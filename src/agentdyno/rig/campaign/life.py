@@ -20,8 +20,7 @@ from agentdyno.contract.summary import Summary
 from agentdyno.record.campaign_folder import CampaignFolder
 from agentdyno.record.checksums import CHECKSUMS_FILE, write_checksums
 from agentdyno.record.folder import RunFolder
-from agentdyno.rig.building import ensure, say
-from agentdyno.rig.campaign_plan import (
+from agentdyno.rig.campaign.plan import (
     PROBE_ADMISSION,
     PROBE_S,
     PROBE_WARMUP_S,
@@ -30,14 +29,15 @@ from agentdyno.rig.campaign_plan import (
     steady_rate,
     variant_of,
 )
-from agentdyno.rig.capacity import CapacitySearch
-from agentdyno.rig.environments import adapter_environment, profiler_environment
-from agentdyno.rig.frameworks import resolve
+from agentdyno.rig.environments.building import ensure, say
+from agentdyno.rig.environments.environment import adapter_environment, profiler_environment
+from agentdyno.rig.environments.frameworks import resolve
 from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.options import MOCK, OPENAI, BenchOptions, api_key, trace_every
 from agentdyno.rig.profile import framework_packages, write_reports
 from agentdyno.rig.run import Run
-from agentdyno.rig.search_words import SearchWords, read_plan
+from agentdyno.rig.series.capacity import CapacitySearch
+from agentdyno.rig.series.search_words import SearchWords, read_plan
 from agentdyno.rig.snapshots import HeapProfiling
 
 # Reasons that lie with the rig or the machine and not with what is measured: such a run may be measured once more.

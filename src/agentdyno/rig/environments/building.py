@@ -23,7 +23,7 @@ from dataclasses import asdict
 from pathlib import Path
 from py_compile import PycInvalidationMode
 
-from agentdyno.rig.environments import (
+from agentdyno.rig.environments.environment import (
     RIG,
     STAMP_FORMAT,
     Environment,

@@ -21,10 +21,10 @@ from agentdyno.load.verify import judge
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.spans import Span, SpanKind
 from agentdyno.rig.backends import Backend, start_backend
+from agentdyno.rig.conformance.trace_shape import of_kind, wait_for_trace
 from agentdyno.rig.options import BenchOptions, Words, read
 from agentdyno.rig.processes import Children, body_of, fetch
 from agentdyno.rig.servers import Host, start_host, start_recorder
-from agentdyno.rig.trace_shape import of_kind, wait_for_trace
 
 KEY = bytes(range(KEY_BYTES))
 TIMEOUT_MS = 20_000

@@ -22,10 +22,9 @@ from agentdyno.record.campaign_folder import CampaignFolder
 from agentdyno.record.manifest import source_commit
 from agentdyno.report.campaign_report import REPORT_FILE, write_report
 from agentdyno.report.comparison_terminal import print_comparison
-from agentdyno.rig.building import say
-from agentdyno.rig.campaign import CampaignRunner, Measure, here
-from agentdyno.rig.campaign_identity import differences, entry, places_apart, rig_sha256, sources_sha256
-from agentdyno.rig.campaign_plan import (
+from agentdyno.rig.campaign.identity import differences, entry, places_apart, rig_sha256, sources_sha256
+from agentdyno.rig.campaign.life import CampaignRunner, Measure, here
+from agentdyno.rig.campaign.plan import (
     DEFAULT_DURATION_S,
     DEFAULT_ROUNDS,
     DEFAULT_WARMUP_S,
@@ -35,8 +34,9 @@ from agentdyno.rig.campaign_plan import (
     variant_of,
     within_budget,
 )
-from agentdyno.rig.environments import ROOT
-from agentdyno.rig.frameworks import adapters_root, resolve
+from agentdyno.rig.environments.building import say
+from agentdyno.rig.environments.environment import ROOT
+from agentdyno.rig.environments.frameworks import adapters_root, resolve
 from agentdyno.rig.native_spans import refuse_native_spans
 from agentdyno.rig.options import BenchOptions, OptionError, Words, observed_folder, rate_rps, read, seconds, whole
 from agentdyno.rig.vllm_cpu import refuse_vllm_cpu

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agentdyno.contract.adapter import AdapterError
-from agentdyno.rig import locks
-from agentdyno.rig.building import ensure, say
-from agentdyno.rig.environments import (
+from agentdyno.rig.environments import locks
+from agentdyno.rig.environments.building import ensure, say
+from agentdyno.rig.environments.environment import (
     PROFILER,
     RIG,
     ROOT,
@@ -21,7 +21,7 @@ from agentdyno.rig.environments import (
     shown,
     vllm_cpu_environment,
 )
-from agentdyno.rig.frameworks import all_folders, environment_of, resolve_folder
+from agentdyno.rig.environments.frameworks import all_folders, environment_of, resolve_folder
 
 
 def build(names: Sequence[str], *, everything: bool) -> None:

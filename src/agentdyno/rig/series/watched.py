@@ -9,9 +9,9 @@ from types import TracebackType
 
 from agentdyno.record.manifest import Manifest
 from agentdyno.record.sampler import Sample, Sampler
-from agentdyno.rig.driven_host import DrivenHost
 from agentdyno.rig.observation import Observation
 from agentdyno.rig.processes import free_port
+from agentdyno.rig.series.driven_host import DrivenHost
 
 
 class WatchedSeries:

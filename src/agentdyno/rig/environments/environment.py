@@ -18,7 +18,7 @@ from pathlib import Path
 
 from agentdyno.contract.errors import UserError
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 RIG = "rig"
 PROFILER = "profiler"
 VLLM_CPU = "vllm-cpu"

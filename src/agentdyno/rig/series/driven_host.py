@@ -17,7 +17,7 @@ from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Manifest, Status
 from agentdyno.rig.backends import Backend, start_backend
 from agentdyno.rig.cores import CorePlan
-from agentdyno.rig.environments import ROOT, Environment, adapter_environment, check
+from agentdyno.rig.environments.environment import ROOT, Environment, adapter_environment, check
 from agentdyno.rig.interruption import Interrupted, Interruption
 from agentdyno.rig.options import BenchOptions
 from agentdyno.rig.processes import ChildFailed, Children, fetch

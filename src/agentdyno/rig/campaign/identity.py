@@ -12,10 +12,10 @@ from agentdyno.contract.run import SCHEMA_VERSION
 from agentdyno.contract.summary import BackendFacts, Framework
 from agentdyno.record.campaign_folder import CampaignFolder
 from agentdyno.record.manifest import Manifest, machine_facts
-from agentdyno.rig.building import ensure
-from agentdyno.rig.campaign_plan import variant_of
-from agentdyno.rig.environments import ROOT, adapter_environment, facts, normalised, rig_environment
-from agentdyno.rig.frameworks import resolve
+from agentdyno.rig.campaign.plan import variant_of
+from agentdyno.rig.environments.building import ensure
+from agentdyno.rig.environments.environment import ROOT, adapter_environment, facts, normalised, rig_environment
+from agentdyno.rig.environments.frameworks import resolve
 
 # What a cluster's runs say of their backend, and what decides how it answers.
 _OF_THE_BACKEND = ("kind", "model", "weights", "revision", "settings")

@@ -27,10 +27,10 @@ from agentdyno.host.offline import MARK
 from agentdyno.load.verify import judge
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.spans import SpanKind
+from agentdyno.rig.conformance.subject import KEY, WAIT_S, NotConforming, Subject, read_event, running
+from agentdyno.rig.conformance.trace_shape import faults, of_kind
 from agentdyno.rig.preparation import expected_llm_calls
 from agentdyno.rig.processes import Child, ChildFailed, fetch
-from agentdyno.rig.subject import KEY, WAIT_S, NotConforming, Subject, read_event, running
-from agentdyno.rig.trace_shape import faults, of_kind
 
 _REQUESTS = 12
 _CONCURRENT = 8

@@ -21,13 +21,13 @@ from agentdyno.contract.sweep import Levels, SweepPlan, SweepResult, Tier, TierF
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.processes import default_reader
 from agentdyno.report.sweep_table import print_sweep, tier_line
-from agentdyno.rig.building import ensure, say
-from agentdyno.rig.environments import ROOT, adapter_environment
-from agentdyno.rig.frameworks import resolve
+from agentdyno.rig.environments.building import ensure, say
+from agentdyno.rig.environments.environment import ROOT, adapter_environment
+from agentdyno.rig.environments.frameworks import resolve
 from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.options import BenchOptions, OptionError, Words, read, whole
 from agentdyno.rig.processes import fetch
-from agentdyno.rig.series import Series
+from agentdyno.rig.series.series import Series
 from agentdyno.rig.servers import streams
 from agentdyno.rig.vllm_cpu import refuse_vllm_cpu
 

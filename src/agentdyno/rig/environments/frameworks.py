@@ -8,7 +8,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from agentdyno.contract.adapter import AdapterError, AdapterFolder, Variant, find_variants
-from agentdyno.rig.environments import NATIVE_SUFFIX, ROOT, Environment, adapter_environment, native_environment
+from agentdyno.rig.environments.environment import (
+    NATIVE_SUFFIX,
+    ROOT,
+    Environment,
+    adapter_environment,
+    native_environment,
+)
 
 # Names the folder that holds the adapter folders, when that is not the checkout's own.
 ADAPTERS_VARIABLE = "AGENTDYNO_ADAPTERS"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 
 from agentdyno.contract.run import ExitCode
-from agentdyno.rig.building import ensure
-from agentdyno.rig.conformance import verify
-from agentdyno.rig.environments import adapter_environment, check
-from agentdyno.rig.frameworks import resolve
+from agentdyno.rig.conformance.requirements import verify
+from agentdyno.rig.environments.building import ensure
+from agentdyno.rig.environments.environment import adapter_environment, check
+from agentdyno.rig.environments.frameworks import resolve
 
 
 def verify_framework(name: str) -> ExitCode:

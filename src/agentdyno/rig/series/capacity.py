@@ -29,16 +29,16 @@ from agentdyno.load.schedule import Schedule
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Manifest, Status
 from agentdyno.report.capacity_table import print_capacity, step_line
-from agentdyno.rig.building import ensure, say
 from agentdyno.rig.collect import keep_records
-from agentdyno.rig.environments import adapter_environment
-from agentdyno.rig.frameworks import resolve
+from agentdyno.rig.environments.building import ensure, say
+from agentdyno.rig.environments.environment import adapter_environment
+from agentdyno.rig.environments.frameworks import resolve
 from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.load import start_load
 from agentdyno.rig.options import BenchOptions, Words, read
 from agentdyno.rig.progress import LiveLoad
-from agentdyno.rig.search_words import SearchWords, read_plan
-from agentdyno.rig.series import Series
+from agentdyno.rig.series.search_words import SearchWords, read_plan
+from agentdyno.rig.series.series import Series
 from agentdyno.rig.vllm_cpu import refuse_vllm_cpu
 
 _LOAD_START_S = 30.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from agentdyno.contract.adapter import AdapterFolder, Variant, find_variants
-from agentdyno.rig.environments import ROOT, adapter_environment, state
-from agentdyno.rig.frameworks import adapters_root
-from agentdyno.rig.locks import locked_version
+from agentdyno.rig.environments.environment import ROOT, adapter_environment, state
+from agentdyno.rig.environments.frameworks import adapters_root
+from agentdyno.rig.environments.locks import locked_version
 
 _HEADINGS = ("NAME", "VERSION", "APPROACH", "PLANS WITH", "LLM CALLS", "ENVIRONMENT", "TITLE")
 

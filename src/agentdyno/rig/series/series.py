@@ -12,13 +12,13 @@ from agentdyno.record.checksums import write_checksums
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.sampler import Sampler, sampling
 from agentdyno.rig import cores
-from agentdyno.rig.driven_host import DrivenHost, follow_to_its_end
-from agentdyno.rig.environments import adapter_environment
+from agentdyno.rig.environments.environment import adapter_environment
 from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.options import BenchOptions
 from agentdyno.rig.preparation import first_manifest
 from agentdyno.rig.processes import Child, ChildFailed, Children
-from agentdyno.rig.watched_series import WatchedSeries
+from agentdyno.rig.series.driven_host import DrivenHost, follow_to_its_end
+from agentdyno.rig.series.watched import WatchedSeries
 
 _POLL_S = 0.1
 _GRACE_S = 3.0

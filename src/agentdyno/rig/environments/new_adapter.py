@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 from agentdyno.contract.adapter import AdapterError, find_variants
-from agentdyno.rig.environments import RIG, ROOT, SetupError, adapter_environment, shown
-from agentdyno.rig.frameworks import adapters_root
-from agentdyno.rig.locks import adapter_requirements, write_lock
+from agentdyno.rig.environments.environment import RIG, ROOT, SetupError, adapter_environment, shown
+from agentdyno.rig.environments.frameworks import adapters_root
+from agentdyno.rig.environments.locks import adapter_requirements, write_lock
 
 _TEMPLATE = Path(__file__).with_name("template")
 _PLACEHOLDER = "my-framework"

@@ -30,10 +30,10 @@ for module in ("venv", "ensurepip"):
         sys.exit(2)
 
 # As a file it has its own folder first on the path, where our modules could hide the standard library's.
-sys.path[0] = __file__.partition("agentdyno/rig/bootstrap.py")[0] or "."
+sys.path[0] = __file__.partition("agentdyno/rig/environments/bootstrap.py")[0] or "."
 
-from agentdyno.rig.building import ensure  # noqa: E402 (not before the checks)
-from agentdyno.rig.environments import SetupError, rig_environment  # noqa: E402
+from agentdyno.rig.environments.building import ensure  # noqa: E402 (not before the checks)
+from agentdyno.rig.environments.environment import SetupError, rig_environment  # noqa: E402
 
 try:
     ensure(rig_environment())

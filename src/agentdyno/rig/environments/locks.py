@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agentdyno.rig.environments import ROOT, Environment, SetupError, normalised
+from agentdyno.rig.environments.environment import ROOT, Environment, SetupError, normalised
 
 NATIVE_FILE = "native.in"
 _OLDEST_PYTHON = "3.11"

@@ -1,0 +1,1 @@
+"""Many runs of many frameworks, drawn, interleaved and told as one comparison."""

@@ -1,0 +1,1 @@
+"""What every adapter must do before it may be measured."""
