@@ -13,19 +13,14 @@ from tests.cluster.fake_cluster import NAMESPACE, FakeCluster
 
 
 @pytest.fixture
-def kind() -> type[FakeCluster]:
-    """Which fake it is; for a module to say otherwise."""
-    return FakeCluster
-
-
-@pytest.fixture
-def cluster(kind: type[FakeCluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
+def cluster(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
+    """Another fake, where the test's module names one: CLUSTER."""
     monkeypatch.setattr(run, "LOOK_S", 0.02)
     monkeypatch.setattr(collect, "SETTLE_PAUSE_S", 0.01)
     monkeypatch.setattr(kube, "PATIENCE_S", 20.0)
     folder = tmp_path / "cluster"
     folder.mkdir()
-    with kind(folder) as made:
+    with getattr(request.module, "CLUSTER", FakeCluster)(folder) as made:
         monkeypatch.setenv("KUBECONFIG", str(made.kubeconfig))
         monkeypatch.setenv("HELM", str(made.helm))
         yield made

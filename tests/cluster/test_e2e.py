@@ -64,7 +64,7 @@ def release(place: Place, tmp_path: Path) -> OwnRelease:
 
 def words(out: Path, **more: str) -> Words:
     given = {"rate": "20", "duration": "10s", "warmup": "2s", "cooldown": "1s", "workers": "2", "out": str(out)}
-    return Words(framework=FRAMEWORK, **(given | more))
+    return Words(framework=FRAMEWORK, ready_timeout="300s", **(given | more))
 
 
 def test_a_run_there_is_a_run(release: OwnRelease, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from tests.cluster.full_memory import LIMIT
 from tests.cluster.limited_cluster import LimitedCluster
 from tests.cluster.test_bench import PLACE, words
 
+CLUSTER = LimitedCluster
 CPU, MEMORY = "1", "512Mi"
 VALID, INVALID = ExitCode.VALID, ExitCode.INVALID_RUN
 MODULE = Path(finished_run.__file__)
@@ -50,11 +51,6 @@ class Broken:
         texts = {ast.unparse(node.test): node for node in ASSERTIONS}
         (text,) = [self.says] if self.says in texts else [text for text in texts if self.says in text]
         return texts[text]
-
-
-@pytest.fixture
-def kind() -> type[LimitedCluster]:
-    return LimitedCluster
 
 
 def manifest(*path: str | int, to: object) -> Change:

@@ -31,11 +31,7 @@ __all__ = [
     "test_a_profiled_run_there_has_the_heap_of_its_host",
     "test_a_run_there_is_a_run",
 ]
-
-
-@pytest.fixture
-def kind() -> type[FakeCluster]:
-    return LimitedCluster
+CLUSTER = LimitedCluster
 
 
 @pytest.fixture
