@@ -109,7 +109,7 @@ def test_floors_are_those_that_percentiles_keep() -> None:
 
 
 def test_every_file_of_a_run_folder_is_named() -> None:
-    sources = [file for part in ("record", "rig") for file in (ROOT / "src" / "agentdyno" / part).glob("*.py")]
+    sources = [file for part in ("record", "rig") for file in (ROOT / "src" / "agentdyno" / part).rglob("*.py")]
     found = [groups for file in sources for groups in _FILE.findall(file.read_text(encoding="utf-8"))]
     written = {whole or log or f"{role}.log" for whole, log, role in found} | {"generator.log", "coordinator.log"}
     assert {

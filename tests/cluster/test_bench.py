@@ -19,7 +19,8 @@ from agentdyno.record.checksums import CHECKSUMS_FILE
 from agentdyno.record.manifest import Backend, Manifest
 from agentdyno.report.rebuild import rebuild
 from agentdyno.rig.environments.environment import ROOT
-from agentdyno.rig.options import OptionError, Words
+from agentdyno.rig.option_values import OptionError
+from agentdyno.rig.options import Words
 from tests.cluster.fake_cluster import NAMESPACE, RELEASE, FakeCluster
 from tests.cluster.fake_load import BACK_NS, CPU_PER_REQUEST_S, THERE_NS, S
 

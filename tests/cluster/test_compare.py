@@ -17,7 +17,8 @@ from agentdyno.rig.campaign import compare as local
 from agentdyno.rig.campaign.compare import CampaignWords
 from agentdyno.rig.campaign.identity import Entry
 from agentdyno.rig.campaign.plan import variant_of
-from agentdyno.rig.options import OptionError, Words
+from agentdyno.rig.option_values import OptionError
+from agentdyno.rig.options import Words
 from tests.cluster.fake_cluster import FakeCluster
 from tests.cluster.test_bench import PLACE, with_vllm, words
 

@@ -16,7 +16,7 @@ from agentdyno.record.heap_folder import HeapIndex, read_index, read_profile
 from agentdyno.rig.campaign.compare import CampaignWords
 from agentdyno.rig.environments.environment import adapter_environment, profiler_environment
 from agentdyno.rig.environments.environment import lock_sha256 as hash_of_lock
-from agentdyno.rig.options import OptionError
+from agentdyno.rig.option_values import OptionError
 from tests.cluster.fake_cluster import ROOT, FakeCluster, status, truncated
 from tests.cluster.test_bench import PLACE, manifest_of, reasons, summary_of, words
 from tests.cluster.test_compare import asked

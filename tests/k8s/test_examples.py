@@ -19,7 +19,8 @@ from agentdyno.cluster.settings import new_run_id, run_values
 from agentdyno.contract.run import LoadPlan
 from agentdyno.host.serve import _parser as host_parser
 from agentdyno.load.options import add_arguments, plan_of
-from agentdyno.rig.options import BenchOptions, OptionError, Words
+from agentdyno.rig.option_values import OptionError
+from agentdyno.rig.options import BenchOptions, Words
 from tests.k8s.conftest import CASES, Objects
 from tests.k8s.container_api import _over
 from tests.k8s.pods import pods

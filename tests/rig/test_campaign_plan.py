@@ -18,7 +18,7 @@ from agentdyno.rig.campaign.plan import (
     variant_of,
     within_budget,
 )
-from agentdyno.rig.options import OptionError
+from agentdyno.rig.option_values import OptionError
 
 
 def probe(label: str, capacity_rps: float | None) -> Probe:

@@ -9,7 +9,8 @@ from agentdyno.cli import run
 from agentdyno.rig.environments.environment import ROOT, adapter_environment, native_environment
 from agentdyno.rig.environments.frameworks import UnknownFramework, all_folders, environment_of, resolve
 from agentdyno.rig.native_spans import native_spans
-from agentdyno.rig.options import OptionError, Words, read
+from agentdyno.rig.option_values import OptionError
+from agentdyno.rig.options import Words, read
 from tests.adapters.test_metadata import VARIANTS
 
 

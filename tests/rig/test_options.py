@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from agentdyno.cli import run
 from agentdyno.contract.quantities import parse_duration_s, parse_rate_rps
+from agentdyno.rig.backend_options import MOCK_MODEL, api_key
 from agentdyno.rig.load import _arguments
-from agentdyno.rig.options import MOCK_MODEL, OBSERVED, OptionError, Words, api_key, read
+from agentdyno.rig.option_values import OptionError
+from agentdyno.rig.options import OBSERVED, Words, read
 
 BAD = [
     ("rate", ["0", "-1", "abc", "", "1e3", "nan", "inf", "200 /s", "200/h", "٣", "100001", "1" * 400]),

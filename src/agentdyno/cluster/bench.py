@@ -25,10 +25,11 @@ from agentdyno.contract.summary import BackendFacts, Summary
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Manifest
 from agentdyno.report.terminal import print_summary
+from agentdyno.rig.backend_options import MOCK, OPENAI, VLLM
 from agentdyno.rig.environments.building import say
 from agentdyno.rig.environments.frameworks import resolve
 from agentdyno.rig.interruption import Interrupted, Interruption
-from agentdyno.rig.options import MOCK, OPENAI, VLLM, BenchOptions, Words
+from agentdyno.rig.options import BenchOptions, Words
 from agentdyno.rig.profile import show as show_profile
 from agentdyno.rig.servers import FirstRequest
 

@@ -25,9 +25,9 @@ from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Backend, Manifest
 from agentdyno.record.sidecar import CGROUP_FILE, RESOURCES_FILE, CgroupReading
 from agentdyno.record.spans import OTLP_FILE, RAW_FILE
+from agentdyno.rig.backend_options import MOCK, VLLM
 from agentdyno.rig.collect import keep_host_answers
 from agentdyno.rig.environments.building import say
-from agentdyno.rig.options import MOCK, VLLM
 
 RECORDS = "/records"
 SETTLE_PAUSE_S = 1.0

@@ -15,7 +15,8 @@ from agentdyno.record.folder import RunFolder
 from agentdyno.rig.campaign.compare import CampaignWords, Where
 from agentdyno.rig.campaign.compare import compare as compare_anywhere
 from agentdyno.rig.interruption import Interruption
-from agentdyno.rig.options import BenchOptions, OptionError, Words
+from agentdyno.rig.option_values import OptionError
+from agentdyno.rig.options import BenchOptions, Words
 from agentdyno.rig.snapshots import HeapProfiling
 
 TARGET = "TARGET=k8s "

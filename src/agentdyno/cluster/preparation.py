@@ -16,9 +16,9 @@ from agentdyno.cluster.sources import differences, facts, host_image, mock_image
 from agentdyno.cluster.watch import SERVERS, known
 from agentdyno.contract.errors import UserError
 from agentdyno.record.manifest import Machine, Manifest
+from agentdyno.rig.backend_options import MOCK
 from agentdyno.rig.environments.building import say
 from agentdyno.rig.environments.environment import adapter_environment
-from agentdyno.rig.options import MOCK
 from agentdyno.rig.preparation import manifest_of
 from agentdyno.rig.profile import TOP_LEVEL, packages_among
 from agentdyno.rig.snapshots import heap_facts

@@ -40,11 +40,11 @@ from agentdyno.contract.summary import Summary
 from agentdyno.host.app import HEAP_PATH
 from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Manifest, Status
+from agentdyno.rig.backend_options import VLLM
 from agentdyno.rig.collect import export_clients, keep_records
 from agentdyno.rig.conclusion import Conclusion, cannot, disk_or_rig
 from agentdyno.rig.environments.building import say
 from agentdyno.rig.interruption import Interrupted, Interruption
-from agentdyno.rig.options import VLLM
 from agentdyno.rig.servers import FirstRequest, WrongAnswer
 from agentdyno.rig.snapshots import SNAPSHOT_S, Snapshots
 

@@ -18,7 +18,9 @@ from agentdyno.contract.quantities import parse_rate_rps
 from agentdyno.contract.run import ServerCounters
 from agentdyno.contract.scenario import served_by
 from agentdyno.contract.summary import BackendFacts
-from agentdyno.rig.options import MOCK, OPENAI, PROFILES, BenchOptions, OptionError, Words, read, stated_settings
+from agentdyno.rig.backend_options import MOCK, OPENAI, stated_settings
+from agentdyno.rig.option_values import OptionError
+from agentdyno.rig.options import PROFILES, BenchOptions, Words, read
 
 # What the rest of a run takes at most beside its load: start, drain, fetching.
 _MARGIN_S = 900.0

@@ -18,9 +18,10 @@ from agentdyno.contract.run import BackendStats, ServerCounters
 from agentdyno.contract.scenario import SCENARIOS
 from agentdyno.contract.summary import BackendFacts
 from agentdyno.record.manifest import Backend as BackendRecord
+from agentdyno.rig.backend_options import MOCK, VLLM
 from agentdyno.rig.environments.building import say
 from agentdyno.rig.environments.environment import VLLM_CPU
-from agentdyno.rig.options import MOCK, VLLM, BenchOptions
+from agentdyno.rig.options import BenchOptions
 from agentdyno.rig.processes import Child, ChildFailed, Children, answers, fetch, free_port, listening_socket
 from agentdyno.rig.vllm_cpu import cache_folder, model_folder, python, threads
 

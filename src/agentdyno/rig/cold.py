@@ -24,7 +24,8 @@ from agentdyno.rig.environments.building import ensure, say
 from agentdyno.rig.environments.environment import Environment, adapter_environment, facts
 from agentdyno.rig.environments.frameworks import resolve
 from agentdyno.rig.interruption import Interrupted, Interruption
-from agentdyno.rig.options import BenchOptions, OptionError, Words, read
+from agentdyno.rig.option_values import OptionError
+from agentdyno.rig.options import BenchOptions, Words, read
 from agentdyno.rig.processes import ChildFailed, Children
 from agentdyno.rig.servers import WrongAnswer, first_answer, start_host
 

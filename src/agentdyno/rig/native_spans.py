@@ -6,7 +6,8 @@ from agentdyno.contract.adapter import AdapterFolder, Variant, find_variants
 from agentdyno.rig.environments.building import ensure
 from agentdyno.rig.environments.environment import Environment, native_environment
 from agentdyno.rig.environments.frameworks import adapters_root
-from agentdyno.rig.options import BenchOptions, OptionError
+from agentdyno.rig.option_values import OptionError
+from agentdyno.rig.options import BenchOptions
 
 
 def native_spans(options: BenchOptions, adapter: AdapterFolder, variant: Variant) -> Environment | None:

@@ -7,39 +7,26 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import msgspec
 
-from agentdyno.backends.stated import read_stated
-from agentdyno.backends.vllm.copying_model import NAME as VLLM_CPU_MODEL
-from agentdyno.contract.api_key import ApiKeyError, read_api_key
-from agentdyno.contract.errors import UserError
 from agentdyno.contract.proof import STEPS
-from agentdyno.contract.quantities import parse_duration_s, parse_rate_rps
+from agentdyno.contract.quantities import parse_rate_rps
 from agentdyno.contract.run import LoadPlan
 from agentdyno.contract.scenario import SCENARIOS, BackendTiming, Workload, served_by
-from agentdyno.contract.timing import parse as parse_distribution
 from agentdyno.emit.sender import parse_address
 from agentdyno.load.schedule import Schedule
-from agentdyno.rig.environments.environment import ROOT, VLLM_CPU
+from agentdyno.rig.backend_options import MOCK, VLLM, api_key, kind_and_url, model_name, stated_settings
+from agentdyno.rig.environments.environment import ROOT
+from agentdyno.rig.option_values import OptionError, distribution, distribution_words, one_of, rate_rps, seconds, whole
 
-API_KEY_VARIABLES = ("AGENTDYNO_LLM_API_KEY", "OPENAI_API_KEY")
-MOCK = "mock"
-OPENAI = "openai"
-VLLM = "vllm"
 OBSERVED = ROOT / "runs" / ".observe"  # where the Prometheus of `make dashboards` looks for targets
-MOCK_MODEL = "agentdyno-mock"
 # Beyond these nothing that can be meant is measured, only a machine brought down.
 _MAX_WORKERS = 64
 _MAX_RATE_RPS = 100_000
 _MAX_STAGE_S = 30 * 24 * 3600.0
 _MAX_TIMEOUT_S = 3600.0
 _MAX_SEED = 10**18 - 1
-
-
-class OptionError(UserError):
-    """An option that cannot be meant; the text says which, what was given and what is accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +110,9 @@ class Words:
 
 def read(words: Words, environ: Mapping[str, str] = os.environ) -> BenchOptions:
     """Check every option. Raises OptionError with a sentence for the first that cannot be meant."""
-    profile = _one_of("PROFILE", _given(words.profile, "default"), tuple(PROFILES))
+    profile = one_of("PROFILE", _given(words.profile, "default"), tuple(PROFILES))
     preset = PROFILES[profile]
-    scenario = _one_of("SCENARIO", _given(words.scenario, "chain"), tuple(SCENARIOS))
+    scenario = one_of("SCENARIO", _given(words.scenario, "chain"), tuple(SCENARIOS))
     seed = whole("SEED", _given(words.seed, "1"), 0, _MAX_SEED)
     plan = LoadPlan(
         rate=_rate(_given(words.rate, preset.rate)),
@@ -143,9 +130,9 @@ def read(words: Words, environ: Mapping[str, str] = os.environ) -> BenchOptions:
         Schedule(plan)
     except ValueError as error:
         raise OptionError(f"RATE and DURATION: {error}") from error
-    backend, backend_url = _backend(_given(words.backend, MOCK), words.url)
+    backend, backend_url = kind_and_url(_given(words.backend, MOCK), words.url)
     _refuse_mock_timing(words, backend)
-    model = _model(words.model, backend)
+    model = model_name(words.model, backend)
     settings = stated_settings(words.settings, started_by=None if backend_url is not None else "the rig")
     return BenchOptions(
         framework=words.framework,
@@ -173,7 +160,7 @@ def read(words: Words, environ: Mapping[str, str] = os.environ) -> BenchOptions:
 
 
 def _native_spans(text: str | None, plan: LoadPlan) -> bool:
-    wanted = _one_of("NATIVE_SPANS", _given(text, "0"), ("0", "1")) == "1"
+    wanted = one_of("NATIVE_SPANS", _given(text, "0"), ("0", "1")) == "1"
     if wanted and not plan.trace_every:
         raise OptionError("NATIVE_SPANS=1 hangs the framework's spans into the traces, so TRACES may not be off.")
     return wanted
@@ -191,14 +178,6 @@ def _otlp(text: str | None, backend: str, plan: LoadPlan) -> tuple[str, int] | N
     if not 0 < port < 2**16:
         raise OptionError(f"OTLP={text!r}: a port is from 1 to 65535.")
     return host, port
-
-
-def api_key(environ: Mapping[str, str] = os.environ) -> str | None:
-    """The key for a backend of one's own, from the environment and from nowhere else. Raises OptionError."""
-    try:
-        return read_api_key(environ, API_KEY_VARIABLES)
-    except ApiKeyError as error:
-        raise OptionError(str(error)) from error
 
 
 def trace_every(text: str, rate_rps: float) -> int:
@@ -240,69 +219,6 @@ def _admission(text: str) -> int | None:
     return None if text == "off" else whole("ADMISSION", text, 1, 100_000, also="off")
 
 
-def _model(model: str | None, backend: str) -> str:
-    if backend == VLLM_CPU:
-        if model not in (None, VLLM_CPU_MODEL):
-            raise OptionError(f"BACKEND={VLLM_CPU} serves {VLLM_CPU_MODEL} and nothing else; leave MODEL out.")
-        return VLLM_CPU_MODEL
-    if backend != MOCK and not model:
-        raise OptionError("A backend of your own needs MODEL=name: the model to ask it for.")
-    return model or MOCK_MODEL
-
-
-def _backend(text: str, url: str | None) -> tuple[str, str | None]:
-    """What kind of backend, and where, when it is the user's own."""
-    if text == VLLM:
-        if url is None:
-            raise OptionError(f"BACKEND={VLLM} is a server of yours: add URL=http://host:8000/v1, or say {VLLM_CPU}.")
-        return VLLM, _vllm_address(url)
-    if url is not None:
-        raise OptionError(f"URL goes with BACKEND={VLLM}; any other server's address is BACKEND itself.")
-    if text in (MOCK, VLLM_CPU):
-        return text, None
-    return OPENAI, _address("BACKEND", text)
-
-
-def _vllm_address(text: str) -> str:
-    url = _address("URL", text)
-    if not url.endswith("/v1"):
-        meant = f"{url.partition('/v1/')[0].removesuffix('/metrics')}/v1"
-        raise OptionError(f"URL={text!r} is not where vLLM's API begins, which ends in /v1: say URL={meant} instead.")
-    return url
-
-
-def stated_settings(text: str | None, started_by: str | None) -> str | None:
-    """SETTINGS, as its user states them. started_by: who started the server; None: its user. Raises OptionError."""
-    if text is None:
-        return None
-    if started_by is not None:
-        raise OptionError(
-            f"SETTINGS states how a server of yours was started; the settings of one that {started_by} starts are "
-            "known. Leave it out."
-        )
-    try:
-        return read_stated(text)
-    except ValueError as error:
-        raise OptionError(f"SETTINGS: {error}") from error
-
-
-def _address(name: str, text: str) -> str:
-    if set(text) & set("@?#"):
-        raise OptionError(
-            f"{name} is a base URL, with no user, query or fragment; a key goes into the environment as "
-            f"{API_KEY_VARIABLES[0]}."
-        )
-    try:
-        parts = urlsplit(text)
-        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable or any(c <= " " for c in text):
-        known = f"none of {MOCK}, {VLLM_CPU}, {VLLM}, nor" if name == "BACKEND" else "not"
-        raise OptionError(f"{name}={text!r} is {known} an http(s) URL such as http://127.0.0.1:8001/v1.")
-    return text.rstrip("/")
-
-
 def _refuse_mock_timing(words: Words, backend: str) -> None:
     """What shapes the mock would be ignored by another backend, and yet change the workload's hash."""
     given = {"TTFT": words.ttft, "TPS": words.tps, "TOKENS": words.tokens, "SEATS": words.seats}
@@ -315,9 +231,9 @@ def _timing(words: Words) -> BackendTiming:
     seats = None if words.seats is None else whole("SEATS", words.seats, 1, 1_000_000)
     default = BackendTiming()
     return BackendTiming(
-        ttft_ms=_distribution("TTFT", words.ttft) or default.ttft_ms,
-        tokens_per_s=_distribution("TPS", words.tps) or default.tokens_per_s,
-        answer_tokens=_distribution("TOKENS", words.tokens) or default.answer_tokens,
+        ttft_ms=distribution("TTFT", words.ttft) or default.ttft_ms,
+        tokens_per_s=distribution("TPS", words.tps) or default.tokens_per_s,
+        answer_tokens=distribution("TOKENS", words.tokens) or default.answer_tokens,
         max_num_seqs=seats,
         tool_latency_ms=_tool_latency(words.tool_latency),
     )
@@ -329,47 +245,14 @@ def _tool_latency(text: str | None) -> dict[str, str]:
         return {}
     names = [step.tool for step in STEPS]
     if "=" not in text:
-        return dict.fromkeys(names, _words_of("TOOL_LATENCY", text))
+        return dict.fromkeys(names, distribution_words("TOOL_LATENCY", text))
     found: dict[str, str] = {}
     for part in text.split(","):
         name, _, words = part.partition("=")
-        if _one_of("TOOL_LATENCY's tool", name, tuple(names)) in found:
+        if one_of("TOOL_LATENCY's tool", name, tuple(names)) in found:
             raise OptionError(f"TOOL_LATENCY={text!r} names {name} twice.")
-        found[name] = _words_of("TOOL_LATENCY", words)
+        found[name] = distribution_words("TOOL_LATENCY", words)
     return found
-
-
-def _distribution(name: str, text: str | None) -> str | None:
-    return None if text is None else _words_of(name, text)
-
-
-def _words_of(name: str, text: str) -> str:
-    """A distribution's words; a bare number is a constant."""
-    words = f"const:{text}" if text.replace(".", "", 1).isdigit() else text
-    try:
-        parse_distribution(words)
-    except ValueError as error:
-        raise OptionError(f"{name}: {error}") from error
-    return words
-
-
-def seconds(name: str, text: str, most: float, *, zero: bool = False) -> float:
-    """An option that is a duration, in seconds. Raises OptionError when it is none, or more than `most`."""
-    try:
-        seconds = parse_duration_s(text, allow_zero=zero)
-    except ValueError as error:
-        raise OptionError(f"{name}: {error}") from error
-    if seconds > most:
-        raise OptionError(f"{name}={text!r} is longer than {most / 3600:g} hours, which is the most.")
-    return seconds
-
-
-def rate_rps(name: str, text: str) -> float:
-    """An option that is a rate, requests a second. Raises OptionError when it is none."""
-    try:
-        return parse_rate_rps(text)
-    except ValueError as error:
-        raise OptionError(f"{name}: {error}") from error
 
 
 def _rate(text: str) -> float:
@@ -377,17 +260,3 @@ def _rate(text: str) -> float:
     if rate > _MAX_RATE_RPS:
         raise OptionError(f"RATE={text!r} is more than {_MAX_RATE_RPS} a second, which is the most.")
     return rate
-
-
-def whole(name: str, text: str, least: int, most: int, also: str = "") -> int:
-    """An option that is a whole number. also: what else would be accepted. Raises OptionError."""
-    if not (text.isascii() and text.isdigit() and len(text) < 30 and least <= int(text) <= most):
-        other = f", nor {also}" if also else ""
-        raise OptionError(f"{name}={text[:40]!r} is not a whole number from {least} to {most}{other}.")
-    return int(text)
-
-
-def _one_of(name: str, text: str, known: tuple[str, ...]) -> str:
-    if text not in known:
-        raise OptionError(f"{name}={text!r} is not known; there are: {', '.join(known)}.")
-    return text

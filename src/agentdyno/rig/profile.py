@@ -30,7 +30,8 @@ from agentdyno.rig.environments.frameworks import resolve
 from agentdyno.rig.environments.locks import listed_requirements
 from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.native_spans import refuse_native_spans
-from agentdyno.rig.options import BenchOptions, OptionError, Words, read
+from agentdyno.rig.option_values import OptionError
+from agentdyno.rig.options import BenchOptions, Words, read
 from agentdyno.rig.run import Run
 from agentdyno.rig.snapshots import HeapProfiling
 from agentdyno.rig.vllm_cpu import refuse_vllm_cpu

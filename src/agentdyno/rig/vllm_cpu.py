@@ -14,7 +14,8 @@ from agentdyno.backends.vllm.copying_model import write_model
 from agentdyno.backends.vllm.serving import SCRATCH, SOCKETS, TEMPLATE, shaping
 from agentdyno.rig.environments.building import ensure
 from agentdyno.rig.environments.environment import ROOT, VLLM_CPU, Environment, SetupError, facts, vllm_cpu_environment
-from agentdyno.rig.options import BenchOptions, OptionError
+from agentdyno.rig.option_values import OptionError
+from agentdyno.rig.options import BenchOptions
 
 
 def with_backend(options: BenchOptions) -> BenchOptions:

@@ -20,7 +20,7 @@ from agentdyno.record.manifest import machine_facts, source_commit
 from agentdyno.rig import cores
 from agentdyno.rig.environments.building import say
 from agentdyno.rig.environments.environment import ROOT
-from agentdyno.rig.options import OptionError
+from agentdyno.rig.option_values import OptionError
 from agentdyno.rig.processes import ChildFailed
 from agentdyno.selfcheck.check import Check, Findings, Setting
 from agentdyno.selfcheck.checks import CHECKS

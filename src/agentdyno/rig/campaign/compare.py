@@ -38,7 +38,8 @@ from agentdyno.rig.environments.building import say
 from agentdyno.rig.environments.environment import ROOT
 from agentdyno.rig.environments.frameworks import adapters_root, resolve
 from agentdyno.rig.native_spans import refuse_native_spans
-from agentdyno.rig.options import BenchOptions, OptionError, Words, observed_folder, rate_rps, read, seconds, whole
+from agentdyno.rig.option_values import OptionError, rate_rps, seconds, whole
+from agentdyno.rig.options import BenchOptions, Words, observed_folder, read
 from agentdyno.rig.vllm_cpu import refuse_vllm_cpu
 
 MAX_TIME_S = 7 * 24 * 3600.0

@@ -20,6 +20,7 @@ from agentdyno.contract.summary import Summary
 from agentdyno.record.campaign_folder import CampaignFolder
 from agentdyno.record.checksums import CHECKSUMS_FILE, write_checksums
 from agentdyno.record.folder import RunFolder
+from agentdyno.rig.backend_options import MOCK, OPENAI, api_key
 from agentdyno.rig.campaign.plan import (
     PROBE_ADMISSION,
     PROBE_S,
@@ -33,7 +34,7 @@ from agentdyno.rig.environments.building import ensure, say
 from agentdyno.rig.environments.environment import adapter_environment, profiler_environment
 from agentdyno.rig.environments.frameworks import resolve
 from agentdyno.rig.interruption import Interruption
-from agentdyno.rig.options import MOCK, OPENAI, BenchOptions, api_key, trace_every
+from agentdyno.rig.options import BenchOptions, trace_every
 from agentdyno.rig.profile import framework_packages, write_reports
 from agentdyno.rig.run import Run
 from agentdyno.rig.series.capacity import CapacitySearch

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import floor, log10
 
 from agentdyno.contract.campaign import CONTROL, NULL_MARK, LoadName, PlannedRun, Probe
-from agentdyno.rig.options import OptionError
+from agentdyno.rig.option_values import OptionError
 
 DEFAULT_ROUNDS = 5
 MIN_ROUNDS = 3  # with fewer no interval can be given

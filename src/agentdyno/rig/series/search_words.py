@@ -8,7 +8,7 @@ from agentdyno.analysis.capacity import arrivals_needed
 from agentdyno.contract.capacity import SearchPlan
 from agentdyno.contract.objective import parse_objective
 from agentdyno.contract.quantities import parse_percent
-from agentdyno.rig.options import OptionError, rate_rps, seconds, whole
+from agentdyno.rig.option_values import OptionError, rate_rps, seconds, whole
 
 CONFIRMATIONS, CONFIRMED_BY = 3, 2
 BEYOND = (1.25, 1.5, 2.0)

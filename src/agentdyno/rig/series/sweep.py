@@ -25,7 +25,8 @@ from agentdyno.rig.environments.building import ensure, say
 from agentdyno.rig.environments.environment import ROOT, adapter_environment
 from agentdyno.rig.environments.frameworks import resolve
 from agentdyno.rig.interruption import Interruption
-from agentdyno.rig.options import BenchOptions, OptionError, Words, read, whole
+from agentdyno.rig.option_values import OptionError, whole
+from agentdyno.rig.options import BenchOptions, Words, read
 from agentdyno.rig.processes import fetch
 from agentdyno.rig.series.series import Series
 from agentdyno.rig.servers import streams
