@@ -187,7 +187,7 @@ def test_a_target_may_have_a_query_or_a_host(shared: MockServer, target: str) ->
         (post(b"[]"), "body", "Expected `object`"),
         (post(b'{"messages": []}'), "body.model", "missing required field `model`"),
         (post(b'{"model": "agentdyno-mock"}'), "body.messages", "missing required field `messages`"),
-        (post(b'{"model": "agentdyno-mock", "messages": [{}]}'), "body.messages.0.role", "field `role`"),
+        (post(chat(ORDER, max_tokens="x")), "body.max_tokens", "got `str`"),
         (post(chat(ORDER, tools=[{"a": 1}])), "body.tools.0.function", "`tools`"),
         (post(chat(ORDER, tools="x")), "body.tools", "`tools`"),
     ],

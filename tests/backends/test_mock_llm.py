@@ -181,6 +181,14 @@ def test_a_stream_adds_up_to_the_whole_answer(start, scenario: str, timing: dict
         assert not any("usage" in event for event in plain)
 
 
+@pytest.mark.parametrize("limit", [1, 5])
+def test_a_stream_that_is_cut_adds_up_too(shared: MockServer, limit: int) -> None:
+    asked: dict[str, Any] = {"max_tokens": limit}
+    whole = flat(complete(shared, ORDER, token("RE"), **asked))
+    streamed = {"stream": True, "stream_options": {"include_usage": True}}
+    assert assemble(shared.ask(post(chat(ORDER, token("RE"), **asked, **streamed))).events) == whole
+
+
 def test_a_stream_has_one_event_a_token(shared: MockServer) -> None:
     events = shared.ask(post(chat(ORDER, token("RE"), stream=True))).events
     pieces = [json.loads(event)["choices"][0]["delta"].get("content") for event in events[:-1]]

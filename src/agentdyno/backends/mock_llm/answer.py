@@ -81,9 +81,9 @@ def whole(answer: Answer) -> bytes:
 def chunks(answer: Answer, include_usage: bool) -> tuple[list[bytes], bytes]:
     """The answer as server-sent events: one a token, and the tail that goes out with the last of them.
 
-    As with vLLM the role comes in an event of its own, sent with the first token and no sooner, and a tool call's id
-    and name come without arguments, before them. The tail holds the finish reason, the usage if asked for, and the
-    end mark.
+    As with vLLM the role comes in an event of its own, sent with the first token and no sooner; a tool call's id and
+    name come without arguments, before them; and the finish reason comes in an event of its own, but for a text that
+    was cut, whose last token says it. The tail holds the rest: the usage if asked for, and the end mark.
     """
     head = b"data: " + orjson.dumps(
         {
@@ -96,12 +96,16 @@ def chunks(answer: Answer, include_usage: bool) -> tuple[list[bytes], bytes]:
     # All events but the last differ only in their delta and finish reason: the rest is made once.
     before = head[:-1] + b',"choices":[{"index":0,"delta":'
     after = b',"logprobs":null,"finish_reason":null}]}\n\n'
+    finish = b',"logprobs":null,"finish_reason":"%b"}]}\n\n' % answer.finish_reason.encode()
     events = _calls(answer, before, after) if answer.tool_calls else _texts(answer.text or "", before, after)
     events[0] = b'%b{"role":"assistant","content":""}%b%b' % (before, after, events[0])
-    tail = b'%b{},"logprobs":null,"finish_reason":"%b"}]}\n\n' % (before, answer.finish_reason.encode())
+    tail = DONE
     if include_usage:
-        tail += b'%b,"choices":[],"usage":%b}\n\n' % (head[:-1], orjson.dumps(_usage(answer)))
-    return events, tail + DONE
+        tail = b'%b,"choices":[],"usage":%b}\n\n%b' % (head[:-1], orjson.dumps(_usage(answer)), DONE)
+    if answer.cut:
+        events[-1] = events[-1].removesuffix(after) + finish
+        return events, tail
+    return events, b"%b{}%b%b" % (before, finish, tail)
 
 
 def _texts(text: str, before: bytes, after: bytes) -> list[bytes]:

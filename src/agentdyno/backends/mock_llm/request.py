@@ -189,7 +189,7 @@ def read_request(body: bytes, tools: ToolReader) -> ChatRequest:
 
 def _place(body: bytes, error: Exception) -> str | None:
     """Where vLLM's web framework sees the fault in a body: the character at which the JSON ends to be JSON, or the
-    path of the field; None where it does not say. It asks the JSON first and for fields only when that is whole.
+    path of the field; None where the JSON cannot even be parsed. It looks at fields only when all is JSON.
     """
     if not body:
         return "body"
@@ -203,7 +203,10 @@ def _place(body: bytes, error: Exception) -> str | None:
 
 
 def _path(error: Exception) -> str:
-    """The field that msgspec complains of, in the web framework's way to write it: `.messages.0.role`."""
+    """The field that msgspec complains of, in the web framework's way to write it: `.tools.0.function`.
+
+    Within a message vLLM also says for which kinds of message it took it, which is not imitated.
+    """
     at, missing = _AT.search(str(error)), _MISSING.search(str(error))
     path = at[1].replace("[", ".").replace("]", "") if at else ""
     return f"{path}.{missing[1]}" if missing else path
