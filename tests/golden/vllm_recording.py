@@ -1,6 +1,7 @@
 """What vLLM answers to a fixed list of requests: recorded once by `make record-vllm`, read by everyday tests.
 
-`python -m tests.golden.vllm_recording` records anew.
+`python -m tests.golden.vllm_recording` records anew; on a quiet machine, for a server that is behind sends several
+steps of decoding as one event. What /metrics has counted are the requests before it.
 """
 
 from __future__ import annotations
@@ -80,6 +81,8 @@ CASES = {
     "models": Case("GET", "/v1/models"),
     "metrics": Case("GET", "/metrics"),
     "health": Case("GET", "/health"),
+    "call-required-streamed": chat(_ASKED, tools=TOOLS, **_REQUIRED, **_STREAM),
+    "text-cut-streamed": chat(DONE, tools=TOOLS, max_tokens=5, **_STREAM),
     "400-no-json": Case("POST", "/v1/chat/completions", b"{"),
     "400-no-messages": Case("POST", "/v1/chat/completions", {"model": MODEL}),
     "400-empty-messages": chat([]),
