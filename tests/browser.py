@@ -42,6 +42,8 @@ _KEYS = {
 }  # fmt: skip
 _TEXT = {"Enter": "\r", "Space": " "}
 
+_ON_ITS_WAY = ("Inspected target navigated or closed", "Execution context was destroyed.")
+
 
 class Browser:
     """One Chromium with a profile of its own. Use as a context."""
@@ -116,11 +118,18 @@ class Browser:
         while True:
             answer = json.loads(self._socket.recv())
             if answer.get("id") == number:
+                said = answer.get("error", {}).get("message", "")
+                if said in _ON_ITS_WAY:
+                    raise OnItsWay(f"{method}: {said}")
                 assert "error" not in answer, f"{method}: {answer['error']}"
                 result: dict[str, Any] = answer["result"]
                 return result
             if answer.get("sessionId") in self._pages:
                 self._pages[answer["sessionId"]].note(answer["method"], answer["params"])
+
+
+class OnItsWay(AssertionError):
+    """What was asked of a page that just then gave way to another one."""
 
 
 class Page:
@@ -164,10 +173,16 @@ class Page:
     def wait_for(self, expression: str, timeout_s: float = TIMEOUT_S) -> Any:
         """What the expression gives once that is true."""
         deadline = time.monotonic() + timeout_s
-        while not (found := self.evaluate(expression)):
+        while not (found := self._evaluated(expression)):
             assert time.monotonic() < deadline, f"waited {timeout_s:g} s in vain for {expression}"
             time.sleep(0.05)
         return found
+
+    def _evaluated(self, expression: str) -> Any:
+        try:
+            return self.evaluate(expression)
+        except OnItsWay:
+            return None
 
     def click(self, selector: str) -> None:
         """Press the mouse in the middle of the first element that matches, scrolled into view."""

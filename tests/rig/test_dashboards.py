@@ -83,7 +83,7 @@ def test_containers_are_refused_where_a_port_of_theirs_is_taken(
     assert len(said.splitlines()) == 1
     assert calls(programs)[-1][:2] == ["podman", "info"]
     assert run(["dashboards"]) == ExitCode.VALID
-    assert calls(programs)[-1][-2:] == ["up", False]
+    assert [call[-2] for call in calls(programs)[-2:]] == ["up", "down"]
 
 
 def test_containers_have_no_port_to_choose(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
