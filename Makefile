@@ -68,7 +68,7 @@ help:
 #: Develop
 #:   test                 all tests (PYTEST_ARGS='-k schedule -x')
 #:   test-capacity        searches for a capacity that is known (5 minutes, on a quiet machine)
-#:   test-images          build every framework's image and run each in containers (root, podman; 10 minutes)
+#:   test-images          build every framework's image and run each in containers (root, podman; 10 to 20 minutes)
 #:   test-vllm            against a real vLLM on the CPU (2 GB, minutes); record-vllm records its answers anew
 #:   lint, format         ruff and mypy; ruff's formatter
 #:   dashboards-json      grafana/dashboards/ from its source
