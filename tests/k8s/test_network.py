@@ -77,9 +77,9 @@ def test_servers_in_the_cluster_are_reached_by_their_namespace_and_the_world_is_
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        (f"prometheus.enabled=false,{OWN_COLLECTOR}", "let the recorder reach nothing at http://otel.obs:4318"),
-        ("prometheus.enabled=true", "so the prometheus does not reach the Kubernetes API (or set prometheus.enabled"),
-        ("prometheus.enabled=false,backend.kind=vllm", "so the backend does not reach the hub"),
+        (f"prometheus.enabled=false,{OWN_COLLECTOR}", "let recorder reach nothing at http://otel.obs:4318"),
+        ("prometheus.enabled=true", "so prometheus does not reach the Kubernetes API (or set prometheus.enabled"),
+        ("prometheus.enabled=false,backend.kind=vllm", "so backend does not reach the hub"),
     ],
 )
 def test_policies_that_would_block_what_is_asked_for_are_refused(tools: Programs, settings: str, sentence: str) -> None:

@@ -70,12 +70,12 @@
 {{- if .Values.networkPolicy.enabled -}}
 {{- if not (or $outside.cidrs $outside.namespaces) -}}
 {{- range $component, $addresses := include "agentdyno.asked" . | fromJson -}}
-{{- fail (printf "The network policies let the %s reach nothing at %s: networkPolicy.outside has neither cidrs nor namespaces." $component (join ", " $addresses)) -}}
+{{- fail (printf "The network policies let %s reach nothing at %s: networkPolicy.outside has neither cidrs nor namespaces." $component (join ", " $addresses)) -}}
 {{- end -}}
 {{- end -}}
 {{- if not $outside.cidrs -}}
 {{- range $component, $_ := include "agentdyno.world" . | fromJson -}}
-{{- fail (printf "networkPolicy.outside.cidrs is empty, so the %s does not reach %s." $component (get (dict "backend" "the hub that it downloads its model from (or set backend.vllm.download to false)" "prometheus" "the Kubernetes API (or set prometheus.enabled to false)") $component)) -}}
+{{- fail (printf "networkPolicy.outside.cidrs is empty, so %s does not reach %s." $component (get (dict "backend" "the hub that it downloads its model from (or set backend.vllm.download to false)" "prometheus" "the Kubernetes API (or set prometheus.enabled to false)") $component)) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
