@@ -18,7 +18,7 @@ from tests.e2e.benches import ADAPTERS, PROGRAM, Bench, Benches, Ended, processe
 pytestmark = pytest.mark.e2e
 SOAK = (str(PROGRAM), "soak")
 VARIABLES = {"AGENTDYNO_ADAPTERS": str(ADAPTERS)}
-LOAD = ("--rate", "150", "--duration", "36s", "--warmup", "4s", "--timeout", "5s")
+LOAD = ("--rate", "100", "--duration", "36s", "--warmup", "4s", "--timeout", "5s")
 SLOW = ("--rate", "20", "--duration", "24s", "--warmup", "1s", "--timeout", "3s")
 
 
@@ -28,24 +28,35 @@ def found_by(ended: Ended) -> dict[str, Any]:
     return found
 
 
+def soaked(benches: Benches, name: str) -> Ended:
+    """A soak in which the host kept up, or else the last of three.
+
+    Where it cannot, on a busy machine, many requests are in flight at once; what they held is given back to the host's
+    own pools, and hides what leaks until that has filled them.
+    """
+    for _ in range(3):
+        ended = benches.start(name, *LOAD, program=SOAK, **VARIABLES).end(280)
+        if all(segment["ok"] == segment["arrivals"] for segment in found_by(ended)["segments"]):
+            break
+    return ended
+
+
 @pytest.fixture(scope="module")
 def soaks(module_benches: Benches) -> Iterator[dict[str, Future[Ended]]]:
-    """Both at a time: what a host holds does not depend on how fast it answers."""
+    """Both at a time: what a host holds does not depend on how fast it answers, as long as it keeps up."""
     with ThreadPoolExecutor() as pool:
-        yield {
-            name: pool.submit(module_benches.start(name, *LOAD, program=SOAK, **VARIABLES).end, 280)
-            for name in ("leaks", "caches")
-        }
+        yield {name: pool.submit(soaked, module_benches, name) for name in ("leaks", "caches")}
 
 
+@pytest.mark.timeout(900)
 def test_a_leak_of_one_kibibyte_a_request_is_caught(soaks: dict[str, Future[Ended]]) -> None:
     ended = soaks["leaks"].result()
     ended.check_clean()
     found = found_by(ended)
     growth = found["growth"]
     assert (ended.code, growth["verdict"], found["failure"]) == (1, "grows", None), growth["sentence"]
-    # 1024 bytes in two blocks, and 112 of a list of three, of each request that was served: on a busy machine not all
-    # are. Of most stretches: in one with more in flight than ever before the host gets room for that too.
+    # 1024 bytes in two blocks, and 112 of a list of three, of each request. Of most stretches: in one with more in
+    # flight than ever before the host gets room for that too.
     each = [(now["uss_bytes"] - then["uss_bytes"]) / now["ok"] for then, now in pairwise(found["segments"])]
     assert median(each) == pytest.approx(1136, rel=0.1)
     assert growth["low_mb"] <= growth["slope_mb"] <= growth["high_mb"]
@@ -55,6 +66,7 @@ def test_a_leak_of_one_kibibyte_a_request_is_caught(soaks: dict[str, Future[Ende
     assert found["segments"][-1]["uss_bytes"] <= found["segments"][-1]["rss_bytes"]
 
 
+@pytest.mark.timeout(900)
 def test_a_cache_that_fills_is_not_called_a_leak(soaks: dict[str, Future[Ended]]) -> None:
     ended = soaks["caches"].result()
     ended.check_clean()
