@@ -303,37 +303,33 @@ def test_without_helm_there_is_a_sentence(
         bench(words(tmp_path / "runs"), PLACE)
 
 
-def test_what_is_gone_cannot_be_fetched_and_another_run_is_left_alone(
-    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def cut_off(cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a run whose API was lost in the load, and answers again."""
     monkeypatch.setattr(kube, "PATIENCE_S", 0.5)
     in_the_load(cluster, lambda: setattr(cluster, "down", True))
     out = tmp_path / "runs"
     bench(words(out), PLACE)
     cluster.down = False
     cluster.on_list = lambda _: None
+    return out
+
+
+def test_what_is_gone_cannot_be_fetched_and_another_run_is_left_alone(cluster: FakeCluster, cut_off: Path) -> None:
     cluster.set({**cluster.given, "run": {**cluster.given["run"], "id": "another"}})
     with pytest.raises(UserError, match="are gone from the namespace bench"):
-        fetch(str(only(out)), out)
+        fetch(str(only(cut_off)), cut_off)
     assert cluster.values["load"]["enabled"] is True
-    assert (only(out) / "raw" / STATE_FILE).exists()
+    assert (only(cut_off) / "raw" / STATE_FILE).exists()
 
 
-def test_records_that_were_kept_as_long_as_they_could_be_are_gone(
-    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kube, "PATIENCE_S", 0.5)
-    in_the_load(cluster, lambda: setattr(cluster, "down", True))
-    out = tmp_path / "runs"
-    bench(words(out), PLACE)
-    cluster.down = False
-    cluster.on_list = lambda _: None
+def test_records_that_were_kept_as_long_as_they_could_be_are_gone(cluster: FakeCluster, cut_off: Path) -> None:
     for pod in cluster.pods.values():
         if pod["metadata"]["labels"]["app.kubernetes.io/component"].startswith("load-"):
             pod["status"]["phase"] = "Succeeded"
     with pytest.raises(UserError, match="keepRecordsSeconds"):
-        fetch(str(only(out)), out)
-    assert (only(out) / "raw" / STATE_FILE).exists()
+        fetch(str(only(cut_off)), cut_off)
+    assert (only(cut_off) / "raw" / STATE_FILE).exists()
 
 
 def test_a_full_disk_here_is_said_and_no_load_is_left(
