@@ -30,12 +30,13 @@ def compare(words: CampaignWords, place: Place) -> ExitCode:
     if words.curves not in (None, "off"):
         raise OptionError("CURVES is for runs on one machine; with TARGET=k8s leave it out.")
     kube, release = Kube.connect(place.namespace, place.context), Release(place)
-    refuse(words.bench, release.values())  # also with RESUME, which reads no other option of a run
+    values = release.values()  # as they are before the first run, each of which changes them
+    refuse(words.bench, values)  # also with RESUME, which reads no other option of a run
     if words.resume is None:
         words = replace(words, heap=words.heap or "off")
 
     def understand(bench: Words) -> BenchOptions:
-        return read_words(bench, release.values())
+        return read_words(bench, values)
 
     def there(
         options: BenchOptions,
@@ -48,4 +49,4 @@ def compare(words: CampaignWords, place: Place) -> ExitCode:
         asked = asked_of(options, adapter, variant, release.values(), None if heap is None else heap.interval_s)
         return prepare(asked, place, kube, release, interruption).measure(folder, interruption)
 
-    return compare_anywhere(words, Where(there, understand, TARGET, backend_of(release.values())))
+    return compare_anywhere(words, Where(there, understand, TARGET, backend_of(values)))

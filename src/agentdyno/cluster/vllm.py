@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentdyno.backends.vllm.counters import read_counters, since
-from agentdyno.backends.vllm.told import Ask, server_facts, settings_told
+from agentdyno.backends.vllm.told import Ask, facts_told, server_facts
 from agentdyno.cluster.programs import Container
 from agentdyno.cluster.settings import State
 from agentdyno.contract.run import ServerCounters
@@ -32,9 +32,8 @@ def record(beside: Container, state: State, model: str) -> Backend:
 
 
 def told(beside: Container, state: State, model: str) -> BackendFacts:
-    """For the manifest: `told`, what it tells of its settings now; empty where it tells nothing."""
-    told = settings_told(_asked_of(beside, state), model)
-    return {"told": told} if told else {}
+    """For the manifest: see `facts_told`."""
+    return facts_told(_asked_of(beside, state), model)
 
 
 def _root(state: State) -> str:

@@ -13,7 +13,7 @@ import msgspec
 from agentdyno.backends.vllm.counters import read_counters, since
 from agentdyno.backends.vllm.guard import GRACE_S
 from agentdyno.backends.vllm.serving import SOCKETS, arguments, environment, program
-from agentdyno.backends.vllm.told import server_facts, settings_told
+from agentdyno.backends.vllm.told import facts_told, server_facts
 from agentdyno.contract.run import BackendStats, ServerCounters
 from agentdyno.contract.scenario import SCENARIOS
 from agentdyno.contract.summary import BackendFacts
@@ -135,8 +135,7 @@ class VllmBackend(Backend):
 
     def told(self) -> BackendFacts:
         """See Backend."""
-        told = settings_told(self._ask, self.model)
-        return {"told": told} if told else {}
+        return facts_told(self._ask, self.model)
 
     def _ask(self, path: str) -> bytes:
         key = {} if self.api_key is None else {"authorization": f"Bearer {self.api_key}"}

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from agentdyno.contract.summary import BackendFact
+from agentdyno.contract.summary import BackendFact, BackendFacts
 
 Ask = Callable[[str], bytes | None]
 """The body at a path of the server, None where it offers none. May raise OSError."""
@@ -46,6 +46,12 @@ def settings_told(ask: Ask, model: str) -> dict[str, BackendFact]:
     """All that it tells, as it tells it, and no key for what it does not. Never raises."""
     told = {**server_facts(ask, model), **dict(_of_the_cache(ask)), **dict(_of_the_config(ask))}
     return {name: value for name, value in told.items() if value is not None}
+
+
+def facts_told(ask: Ask, model: str) -> BackendFacts:
+    """For the manifest: `told`, what it tells of its settings now; empty where it tells nothing. Never raises."""
+    told = settings_told(ask, model)
+    return {"told": told} if told else {}
 
 
 def _of_the_cache(ask: Ask) -> Iterator[tuple[str, str]]:
