@@ -18,7 +18,9 @@ from tests.e2e.benches import ADAPTERS, PROGRAM, Bench, Benches, Ended, processe
 pytestmark = pytest.mark.e2e
 SOAK = (str(PROGRAM), "soak")
 VARIABLES = {"AGENTDYNO_ADAPTERS": str(ADAPTERS)}
-LOAD = ("--rate", "100", "--duration", "36s", "--warmup", "4s", "--timeout", "5s")
+# Four in flight at most, and the rest dropped: where the machine stands still for a second, a hundred would wait at
+# once, and what the host needs for them (2 MB, as much as all that leaks here) stays its own.
+LOAD = ("--rate", "100", "--duration", "36s", "--warmup", "4s", "--timeout", "5s", "--max-in-flight", "4")
 SLOW = ("--rate", "20", "--duration", "24s", "--warmup", "1s", "--timeout", "3s")
 
 
@@ -29,21 +31,18 @@ def found_by(ended: Ended) -> dict[str, Any]:
 
 
 def soaked(benches: Benches, name: str) -> Ended:
-    """A soak in which the host kept up, or else the last of three.
-
-    Where it cannot, on a busy machine, many requests are in flight at once; what they held is given back to the host's
-    own pools, and hides what leaks until that has filled them.
-    """
+    """A soak in which most arrivals were answered, or else the last of three: fewer leak too little to be told."""
     for _ in range(3):
         ended = benches.start(name, *LOAD, program=SOAK, **VARIABLES).end(280)
-        if all(segment["ok"] == segment["arrivals"] for segment in found_by(ended)["segments"]):
+        segments = found_by(ended)["segments"]
+        if sum(segment["ok"] for segment in segments) > 0.8 * sum(segment["arrivals"] for segment in segments):
             break
     return ended
 
 
 @pytest.fixture(scope="module")
 def soaks(module_benches: Benches) -> Iterator[dict[str, Future[Ended]]]:
-    """Both at a time: what a host holds does not depend on how fast it answers, as long as it keeps up."""
+    """Both at a time: what a host holds does not depend on how fast it answers."""
     with ThreadPoolExecutor() as pool:
         yield {name: pool.submit(soaked, module_benches, name) for name in ("leaks", "caches")}
 
@@ -55,8 +54,8 @@ def test_a_leak_of_one_kibibyte_a_request_is_caught(soaks: dict[str, Future[Ende
     found = found_by(ended)
     growth = found["growth"]
     assert (ended.code, growth["verdict"], found["failure"]) == (1, "grows", None), growth["sentence"]
-    # 1024 bytes in two blocks, and 112 of a list of three, of each request. Of most stretches: in one with more in
-    # flight than ever before the host gets room for that too.
+    # 1024 bytes in two blocks, and 112 of a list of three, of each request. Of most stretches: the first with four in
+    # flight gets room for them too.
     each = [(now["uss_bytes"] - then["uss_bytes"]) / now["ok"] for then, now in pairwise(found["segments"])]
     assert median(each) == pytest.approx(1136, rel=0.1)
     assert growth["low_mb"] <= growth["slope_mb"] <= growth["high_mb"]
