@@ -18,6 +18,7 @@ from agentdyno.rig.campaign import identity as campaign_identity
 from agentdyno.rig.campaign.compare import CampaignWords, Where, can_be_believed, compare
 from agentdyno.rig.campaign.identity import differences, places_apart, rig_sha256, sources_sha256
 from agentdyno.rig.options import BenchOptions, Words
+from agentdyno.rig.task import Task
 from tests.analysis.campaigns import CONTROL_AND_NULL, write_campaign
 from tests.golden.run import manifest as golden_manifest
 
@@ -67,8 +68,8 @@ class Stop(UserError):
 def test_each_of_its_runs_is_watched_and_waits_as_asked_and_a_resumed_campaigns_too(tmp_path: Path) -> None:
     asked: list[BenchOptions] = []
 
-    def ask(options: BenchOptions, *_: object) -> tuple[Summary, ExitCode]:
-        asked.append(options)
+    def ask(task: Task, *_: object) -> tuple[Summary, ExitCode]:
+        asked.append(task.options)
         raise Stop
 
     def words(observe: str, resume: Path | None = None) -> CampaignWords:
@@ -89,8 +90,8 @@ def test_each_of_its_runs_is_watched_and_waits_as_asked_and_a_resumed_campaigns_
 def test_each_of_its_runs_is_on_record_with_the_stated_settings_and_a_resumed_campaigns_too(tmp_path: Path) -> None:
     asked: list[BenchOptions] = []
 
-    def ask(options: BenchOptions, *_: object) -> tuple[Summary, ExitCode]:
-        asked.append(options)
+    def ask(task: Task, *_: object) -> tuple[Summary, ExitCode]:
+        asked.append(task.options)
         raise Stop
 
     mine = {"backend": "vllm", "url": "http://gpu:1/v1", "model": "m", "settings": "--quantization  gptq"}

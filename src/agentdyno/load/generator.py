@@ -161,11 +161,9 @@ class Generator:
     def _fire(self, flight: Flight) -> None:
         """Start one request at once, or count it as dropped when the cap is reached. Never waits."""
         self._tally.arrivals += 1
-        in_flight = self._tally.in_flight
-        if in_flight.count >= self._plan.max_in_flight:
+        if len(self._flights) >= self._plan.max_in_flight:
             self._record(flight, Judgement(Outcome.DROPPED, IN_FLIGHT_CAP), None)
             return
-        in_flight.change(+1, self._now_ns())
         self._flights[flight.arrival.index] = flight
         gevent.spawn(self._exchange, flight)
 
@@ -174,6 +172,7 @@ class Generator:
         timeout = gevent.Timeout(self._plan.timeout_s)
         answer: Answer | None = None
         flight.sent_ns = self._now_ns()
+        self._tally.in_flight.change(+1, flight.sent_ns)
         timeout.start()
         try:
             answer = self._connections.exchange(flight.request)
@@ -194,7 +193,8 @@ class Generator:
         """Record a flight's outcome, once: an answer that comes after the interruption changes nothing."""
         if self._flights.pop(flight.arrival.index, None) is None:
             return
-        self._tally.in_flight.change(-1, done_ns)
+        if flight.sent_ns is not None:
+            self._tally.in_flight.change(-1, done_ns)
         self._record(flight, judgement, done_ns, answer)
         if not self._flights:
             self._all_landed.set()

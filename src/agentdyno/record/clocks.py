@@ -13,8 +13,7 @@ class Clocks:
     """Brings the records of several machines to one clock: the first host's, else the first sender's.
 
     Senders on one machine share its monotonic clock; between machines Unix time relates them, where nothing better does
-    (see nested_shift_ns). Of each
-    machine the first hello counts, so that a step of the wall clock moves nothing later.
+    (see nested_shift_ns). Of each machine the first hello counts, so that a step of the wall clock moves nothing later.
     """
 
     def __init__(self) -> None:

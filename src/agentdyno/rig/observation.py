@@ -116,7 +116,7 @@ def observed(
     processes: RunProcesses, manifest: Manifest, latest: Latest | None = None, *, bench: bool = True
 ) -> Observation:
     """The observation of a run whose servers are ready."""
-    watching = Observation(manifest, processes.folder.raw, processes.options.observe, latest, bench=bench)
+    watching = Observation(manifest, processes.task.folder.raw, processes.task.options.observe, latest, bench=bench)
     watching.add("load", f"http://127.0.0.1:{processes.metrics_port}/metrics")
     watching.add("host", None if processes.host is None else f"{processes.host.url}/metrics")
     watching.add("backend", None if processes.backend is None else processes.backend.metrics_url)

@@ -28,12 +28,12 @@ from agentdyno.rig.environments.building import ensure, say
 from agentdyno.rig.environments.environment import Environment, adapter_environment, normalised, profiler_environment
 from agentdyno.rig.environments.frameworks import resolve
 from agentdyno.rig.environments.locks import listed_requirements
-from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.native_spans import refuse_native_spans
 from agentdyno.rig.option_values import OptionError
 from agentdyno.rig.options import BenchOptions, Words, read
 from agentdyno.rig.run import Run
 from agentdyno.rig.snapshots import HeapProfiling
+from agentdyno.rig.task import begun
 from agentdyno.rig.vllm_cpu import refuse_vllm_cpu
 
 _CLIENT_DISTRIBUTIONS = frozenset({"openai", "aiohttp", "httpx"})
@@ -181,10 +181,9 @@ def compare_cost(plain: Summary, profiled: Summary) -> Slowdown:
 def _run(
     options: BenchOptions, adapter: AdapterFolder, variant: Variant, heap: HeapProfiling | None
 ) -> tuple[Summary, ExitCode, RunFolder]:
-    with Interruption() as interruption:
-        folder = RunFolder.create(options.out, variant.name)
-        summary, code = Run(options, adapter, variant, folder, interruption, heap).run()
-    return summary, code, folder
+    with begun(options, adapter, variant) as task:
+        summary, code = Run(task, heap).run()
+    return summary, code, task.folder
 
 
 def _service_p50(summary: Summary) -> float | None:

@@ -7,11 +7,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from agentdyno.contract.adapter import AdapterFolder, Variant
 from agentdyno.contract.run import ExitCode, Finding, Reason
 from agentdyno.contract.summary import Summary
 from agentdyno.record.cgroup import Cgroup, read_cgroup
-from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Status
 from agentdyno.record.processes import default_reader
 from agentdyno.record.sampler import Sampler
@@ -20,15 +18,15 @@ from agentdyno.rig.collect import ask_backend, ask_host, export_clients, keep_re
 from agentdyno.rig.conclusion import Conclusion, cannot, disk_or_rig
 from agentdyno.rig.environments.building import say
 from agentdyno.rig.environments.environment import ROOT, Environment, check, shown
-from agentdyno.rig.interruption import Interrupted, Interruption
+from agentdyno.rig.interruption import Interrupted
 from agentdyno.rig.observation import export_to_collector, observed
-from agentdyno.rig.options import BenchOptions
 from agentdyno.rig.preparation import first_manifest
 from agentdyno.rig.processes import ChildFailed
 from agentdyno.rig.progress import LiveLoad
 from agentdyno.rig.run_processes import NoRoom, RunProcesses
 from agentdyno.rig.servers import STALLED, Host, WrongAnswer
 from agentdyno.rig.snapshots import HeapProfiling, Snapshots, taken_from
+from agentdyno.rig.task import Task
 from agentdyno.rig.vllm_cpu import backend_environment
 
 
@@ -43,31 +41,23 @@ class RunStopped(Exception):
 class Run:
     """One run of one framework, from an empty folder to a verdict. Use once.
 
-    interruption: entered already; a signal that it noted stops the run. heap: sample the host's heap. native: the
-    ready environment of the framework's instrumentation, for its own spans.
+    heap: sample the host's heap. native: the ready environment of the framework's instrumentation, for its own spans.
     """
 
-    def __init__(
-        self,
-        options: BenchOptions,
-        adapter: AdapterFolder,
-        variant: Variant,
-        folder: RunFolder,
-        interruption: Interruption,
-        heap: HeapProfiling | None = None,
-        native: Environment | None = None,
-    ) -> None:
-        self.folder = folder
-        self._options = options
-        self._name = variant.name
+    def __init__(self, task: Task, heap: HeapProfiling | None = None, native: Environment | None = None) -> None:
+        self.folder = folder = task.folder
+        self._options = task.options
+        self._name = task.variant.name
         self._native = native
-        self._interruption = interruption
-        self._processes = RunProcesses(options, adapter, variant, folder, interruption)
+        self._interruption = task.interruption
+        self._processes = RunProcesses(task)
         self._environment = self._processes.environment
         self._cores = self._processes.cores
         self._cgroup_before: Cgroup | None = None
         self._sampler = Sampler(folder.raw / "resources.jsonl")
-        self._manifest = first_manifest(options, variant, self._environment, self._cores, folder.run_id, heap, native)
+        self._manifest = first_manifest(
+            task.options, task.variant, self._environment, self._cores, folder.run_id, heap, native
+        )
         self._heap = None if heap is None else heap.options(folder)
         self._snapshots = None if heap is None else Snapshots(folder, heap.interval_s)
 

@@ -7,18 +7,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from secrets import token_bytes
 
-from agentdyno.contract.adapter import AdapterFolder, Variant
 from agentdyno.contract.proof import KEY_BYTES
 from agentdyno.contract.run import LoadPlan
 from agentdyno.contract.summary import BackendFacts
 from agentdyno.load.records import DISK_FULL_EXIT
-from agentdyno.record.folder import RunFolder
 from agentdyno.rig import cores
 from agentdyno.rig.backends import Backend, start_backend
 from agentdyno.rig.environments.environment import Environment, adapter_environment
-from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.load import start_load
-from agentdyno.rig.options import BenchOptions
 from agentdyno.rig.processes import Child, ChildFailed, Children, free_port
 from agentdyno.rig.servers import (
     HeapOptions,
@@ -29,6 +25,7 @@ from agentdyno.rig.servers import (
     start_host,
     start_recorder,
 )
+from agentdyno.rig.task import Task
 
 MAKE_ROOM = "Make room on the disk and run it again."
 _POLL_S = 0.2
@@ -45,52 +42,43 @@ class NoRoom(ChildFailed):
 class RunProcesses:
     """One framework's servers and the load on them, each on its cores. Use once.
 
-    folder: for their logs. interruption: entered already; no process that is being started is lost to a signal.
+    Their logs go to the task's folder; no process that is being started is lost to a signal.
     recorder, backend, host: None until they are ready. metrics_port: where the load's metrics are served.
     """
 
-    def __init__(
-        self,
-        options: BenchOptions,
-        adapter: AdapterFolder,
-        variant: Variant,
-        folder: RunFolder,
-        interruption: Interruption,
-    ) -> None:
-        self.options = options
-        self.variant = variant
-        self.folder = folder
-        self.interruption = interruption
-        self.environment = adapter_environment(adapter.path)
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.environment = adapter_environment(task.adapter.path)
         self.cores = cores.plan()
         self.key = token_bytes(KEY_BYTES)
         self.metrics_port = free_port()
         self.recorder: RecorderProcess | None = None
         self.backend: Backend | None = None
         self.host: Host | None = None
-        self._adapter = adapter
-        self._servers = Children(interruption.held)
-        self._generators = Children(interruption.held)
-        self._recorders = Children(interruption.held)
+        self._servers = Children(task.interruption.held)
+        self._generators = Children(task.interruption.held)
+        self._recorders = Children(task.interruption.held)
 
     def start_recorder(self, resource: Mapping[str, str]) -> None:
         """Before the others, which then send it their spans. resource: see servers. Raises ChildFailed."""
-        self.recorder = start_recorder(self.folder, resource, self.cores.rest, self._recorders, otlp=self.options.otlp)
+        self.recorder = start_recorder(
+            self.task.folder, resource, self.cores.rest, self._recorders, otlp=self.task.options.otlp
+        )
 
     def start_host(self, heap: HeapOptions | None = None, native: Environment | None = None) -> Host:
         """The backend and then the host, ready. heap: see servers. native: the ready environment of the framework's
         instrumentation, whose spans go to the recorder. Raises ChildFailed.
         """
         spans = None if self.recorder is None else self.recorder.address
-        log = self.folder.log
+        task, log = self.task, self.task.folder.log
         traces_url = None if self.recorder is None else self.recorder.otlp_url
         self.backend = start_backend(
-            self.options, self.cores.rest, log("backend"), self._servers, spans=spans, traces_url=traces_url
+            task.options, self.cores.rest, log("backend"), self._servers, spans=spans, traces_url=traces_url
         )
         self.host = start_host(
-            self._adapter,
-            self.variant,
-            self.options,
+            task.adapter,
+            task.variant,
+            task.options,
             backend_url=self.backend.url,
             key=self.key,
             cores=self.cores.host,
@@ -109,7 +97,7 @@ class RunProcesses:
 
         Raises ChildFailed, also when the backend does not say what it has counted by now, or WrongAnswer.
         """
-        took_ms = first_answer(host, self.options, self.key)
+        took_ms = first_answer(host, self.task.options, self.key)
         if self.backend is not None:
             self.backend.begin()
         return took_ms
@@ -126,7 +114,7 @@ class RunProcesses:
             records,
             self.key,
             self.cores.rest,
-            self.folder.log,
+            self.task.folder.log,
             self._generators,
             metrics_port=self.metrics_port,
         )
@@ -161,12 +149,16 @@ class RunProcesses:
             time.sleep(min(_POLL_S, left))
         self.check()
 
+    def children(self) -> list[Child]:
+        """Host and backend, as far as they are started and processes of the rig's."""
+        children = (server.child for server in (self.host, self.backend) if server is not None)
+        return [child for child in children if child is not None]
+
     def check(self) -> None:
         """Raises ChildFailed when the host or the backend has ended, Interrupted when a signal has come."""
-        self.interruption.check()
-        for server in (self.host, self.backend):
-            child = None if server is None else server.child
-            if child is not None and child.exit_code() is not None:
+        self.task.interruption.check()
+        for child in self.children():
+            if child.exit_code() is not None:
                 text = f"The {child.role} {child.describe_exit()} in the middle of the run.{child.log_tail()}"
                 raise ChildFailed(child.role, text)
 

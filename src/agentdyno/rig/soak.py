@@ -11,14 +11,13 @@ import msgspec
 from agentdyno.analysis.growth import RESULT_FILE, Drained, Growth, Verdict, growth
 from agentdyno.contract.run import ExitCode, LoadPlan, Outcome, RequestRecord
 from agentdyno.record.checksums import write_checksums
-from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Status
 from agentdyno.record.processes import Reading, default_reader
 from agentdyno.record.sampler import Sample, Sampler, sampling
 from agentdyno.rig.environments.building import ensure, say
 from agentdyno.rig.environments.environment import adapter_environment
 from agentdyno.rig.environments.frameworks import resolve
-from agentdyno.rig.interruption import Interrupted, Interruption
+from agentdyno.rig.interruption import Interrupted
 from agentdyno.rig.native_spans import refuse_native_spans
 from agentdyno.rig.observation import observed
 from agentdyno.rig.options import Words, read
@@ -26,6 +25,7 @@ from agentdyno.rig.preparation import first_manifest
 from agentdyno.rig.processes import ChildFailed
 from agentdyno.rig.run_processes import RunProcesses
 from agentdyno.rig.servers import STALLED, Host, WrongAnswer
+from agentdyno.rig.task import Task, begun
 from agentdyno.rig.vllm_cpu import refuse_vllm_cpu
 
 SEGMENTS_MIN = 12
@@ -68,12 +68,11 @@ def soak(words: Words) -> ExitCode:
     refuse_vllm_cpu(options, "soak")
     adapter, variant = resolve(options.framework)
     ensure(adapter_environment(adapter.path))
-    with Interruption() as interruption:
-        folder = RunFolder.create(options.out, variant.name)
-        result = _SoakRun(RunProcesses(options, adapter, variant, folder, interruption)).run()
+    with begun(options, adapter, variant) as task:
+        result = _SoakRun(task).run()
     _print(result)
-    sys.stdout.write(f"{folder.path}\n")
-    return ExitCode.INTERRUPTED if interruption.asked else _exit_code(result)
+    sys.stdout.write(f"{task.folder.path}\n")
+    return ExitCode.INTERRUPTED if task.interruption.asked else _exit_code(result)
 
 
 def _exit_code(result: Soak) -> ExitCode:
@@ -98,16 +97,17 @@ def _print(result: Soak) -> None:
 class _SoakRun:
     """One soak, from an empty folder to its verdict. Use once."""
 
-    def __init__(self, processes: RunProcesses) -> None:
-        self._processes = processes
-        self._folder = processes.folder
-        self._plan = processes.options.plan
-        self._name = processes.variant.name
+    def __init__(self, task: Task) -> None:
+        self._processes = processes = RunProcesses(task)
+        self._interruption = task.interruption
+        self._folder = task.folder
+        self._plan = task.options.plan
+        self._name = task.variant.name
         self._reader = default_reader()
         self._sampler: Sampler | None = None
         self._count = max(SEGMENTS_MIN, round(self._plan.duration_s / SEGMENT_S))
         self._manifest = first_manifest(
-            processes.options, processes.variant, processes.environment, processes.cores, processes.folder.run_id
+            task.options, task.variant, processes.environment, processes.cores, task.folder.run_id
         )
         segment_s = self._plan.duration_s / self._count
         self._result = Soak(framework=self._name, segment_s=segment_s, settle_s=SETTLE_S)
@@ -119,12 +119,12 @@ class _SoakRun:
         try:
             self._folder.reserve()
             try:
-                self._processes.interruption.listen()
+                self._interruption.listen()
                 host = self._start()
                 with observed(self._processes, self._manifest, self._latest, bench=False):
                     self._follow(host)
             finally:
-                self._processes.interruption.end()
+                self._interruption.end()
             manifest.status = Status.FINISHED
         except Interrupted:
             manifest.status = Status.INTERRUPTED
@@ -169,8 +169,9 @@ class _SoakRun:
     def _segment(self, host: Host, plan: LoadPlan, number: int) -> Segment:
         records = self._folder.raw / f"{number:04}"
         records.mkdir()
+        servers = {child.role: child.pid for child in self._processes.children()}
         # For whoever watches alone: it is gone with the records, and looks no more when the host is read.
-        with sampling(records / "resources.jsonl", self._servers(host)) as self._sampler:
+        with sampling(records / "resources.jsonl", servers) as self._sampler:
             load = self._processes.start_load(plan, host, records)
             for child in load:
                 self._sampler.watch("generator", child.pid)
@@ -189,11 +190,6 @@ class _SoakRun:
         alive = [reading for reading in readings if reading is not None]
         sums = (_sum(alive, name) for name in ("rss_bytes", "pss_bytes", "uss_bytes"))
         return Segment(len(outcomes), outcomes.count(Outcome.OK), *sums)
-
-    def _servers(self, host: Host) -> dict[str, int]:
-        backend = self._processes.backend
-        children = {"host": host.child, "backend": None if backend is None else backend.child}
-        return {role: child.pid for role, child in children.items() if child is not None}
 
     def _latest(self, *, detailed: bool) -> Sequence[Sample]:
         return () if self._sampler is None else self._sampler.latest(detailed=detailed)

@@ -8,13 +8,12 @@ from pathlib import Path
 
 from agentdyno.contract.run import ExitCode, Reason
 from agentdyno.contract.summary import Summary
-from agentdyno.record.folder import RunFolder
 from agentdyno.rig.environments.building import ensure
 from agentdyno.rig.environments.environment import adapter_environment
 from agentdyno.rig.environments.frameworks import resolve
-from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.options import Words, read
 from agentdyno.rig.run import Run
+from agentdyno.rig.task import begun
 from agentdyno.selfcheck.check import CheckFailed
 
 # Arrivals that a busy machine delayed make a run's latency worthless, not its CPU per request, which is all that is
@@ -39,16 +38,15 @@ def short_run(out: Path, framework: str, **words: str) -> ShortRun:
     options = read(Words(framework=framework, out=str(out), **words))
     adapter, variant = resolve(framework)
     ensure(adapter_environment(adapter.path))
-    with Interruption() as interruption:
-        folder = RunFolder.create(options.out, variant.name)
-        summary, code = Run(options, adapter, variant, folder, interruption).run()
+    with begun(options, adapter, variant) as task:
+        summary, code = Run(task).run()
     if code is ExitCode.INTERRUPTED:
         raise KeyboardInterrupt
     faults = [reason for reason in summary.verdict.reasons if reason.code not in _HARMLESS]
     if faults:
         sentences = " ".join(fault.message for fault in faults)
-        raise CheckFailed(f"The run of {framework} in {folder.path} is not valid: {sentences}")
-    return ShortRun(summary, folder.path, late=not summary.verdict.valid)
+        raise CheckFailed(f"The run of {framework} in {task.folder.path} is not valid: {sentences}")
+    return ShortRun(summary, task.folder.path, late=not summary.verdict.valid)
 
 
 def late_note(runs: Sequence[ShortRun]) -> list[str]:

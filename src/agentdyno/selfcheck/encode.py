@@ -22,6 +22,7 @@ from opentelemetry.trace import SpanKind, Tracer, set_span_in_context
 
 from agentdyno.contract.phases import phase_of_call
 from agentdyno.contract.trace import FRAME_HEAD_BYTES
+from agentdyno.emit.clocks import both_clocks
 from agentdyno.emit.sender import parse_address
 from agentdyno.host.trace import RequestTrace
 from agentdyno.record.folder import RunFolder
@@ -142,7 +143,8 @@ class _Otlp:
         parts = urlsplit(url)
         self._path = parts.path
         self._connection = http.client.HTTPConnection(parts.netloc)
-        self._offset_ns = time.time_ns() - time.monotonic_ns()
+        monotonic_ns, unix_ns = both_clocks()
+        self._offset_ns = unix_ns - monotonic_ns
 
     def send(self, requests: list[RequestTrace]) -> None:
         """Encode and post."""

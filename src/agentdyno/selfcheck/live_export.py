@@ -16,6 +16,7 @@ from agentdyno.contract.trace import (
     ServedCall,
     Service,
 )
+from agentdyno.emit.clocks import both_clocks
 from agentdyno.record.cpu_clock import cpu_ns
 from agentdyno.record.export import ENDPOINT_VARIABLES
 from agentdyno.record.folder import RunFolder
@@ -69,7 +70,7 @@ async def _feed(address: str, pid: int, duration_s: float) -> float:
     host, _, port = address.rpartition(":")
     bodies = [_frames(number) for number in range(int(duration_s * _FRAMES_A_SECOND))]
     reader, writer = await asyncio.open_connection(host, int(port))
-    hello = Hello(Service.HOST, time.monotonic_ns(), time.time_ns())
+    hello = Hello(Service.HOST, *both_clocks())
     writer.write(_framed([hello, Goodbye(Service.HOST, 0, 0)]))
     await _acknowledged(reader, 1)
     loop = asyncio.get_running_loop()

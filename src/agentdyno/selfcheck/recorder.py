@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import aiohttp
 
 from agentdyno.analysis.figures import cpu_seconds
 from agentdyno.analysis.run_data import read_run
+from agentdyno.emit.clocks import both_clocks
 from agentdyno.record.cpu_clock import cpu_ns
 from agentdyno.record.folder import RunFolder
 from agentdyno.rig.environments.building import say
@@ -77,7 +77,8 @@ def _otlp_percent(setting: Setting) -> float:
 
 async def _feed(recorder: RecorderProcess, duration_s: float) -> float:
     """Post on an absolute schedule; the recorder's CPU meanwhile, per cent of a core."""
-    body = request_body([finished_request(n) for n in range(REQUESTS_A_POST)], time.time_ns() - time.monotonic_ns())
+    monotonic_ns, unix_ns = both_clocks()
+    body = request_body([finished_request(n) for n in range(REQUESTS_A_POST)], unix_ns - monotonic_ns)
     loop = asyncio.get_running_loop()
     headers = {"Content-Type": "application/x-protobuf"}
     async with aiohttp.ClientSession(headers=headers) as session:

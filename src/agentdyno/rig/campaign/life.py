@@ -12,14 +12,12 @@ from typing import Protocol
 
 import msgspec
 
-from agentdyno.contract.adapter import AdapterFolder, Variant
 from agentdyno.contract.campaign import PROBE, Campaign, CampaignStatus, LoadName, PlannedRun, Probe
 from agentdyno.contract.errors import UserError
 from agentdyno.contract.run import ExitCode, LoadPlan, Reason
 from agentdyno.contract.summary import Summary
 from agentdyno.record.campaign_folder import CampaignFolder
 from agentdyno.record.checksums import CHECKSUMS_FILE, write_checksums
-from agentdyno.record.folder import RunFolder
 from agentdyno.rig.backend_options import MOCK, OPENAI, api_key
 from agentdyno.rig.campaign.plan import (
     PROBE_ADMISSION,
@@ -33,13 +31,13 @@ from agentdyno.rig.campaign.plan import (
 from agentdyno.rig.environments.building import ensure, say
 from agentdyno.rig.environments.environment import adapter_environment, profiler_environment
 from agentdyno.rig.environments.frameworks import resolve
-from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.options import BenchOptions, trace_every
 from agentdyno.rig.profile import framework_packages, write_reports
 from agentdyno.rig.run import Run
 from agentdyno.rig.series.capacity import CapacitySearch
 from agentdyno.rig.series.search_words import SearchWords, read_plan
 from agentdyno.rig.snapshots import HeapProfiling
+from agentdyno.rig.task import Task, begun
 
 # Reasons that lie with the rig or the machine and not with what is measured: such a run may be measured once more.
 SPOILT = frozenset({Reason.GENERATOR_LATE, Reason.GENERATOR_CPU, Reason.GENERATOR_DIED, Reason.RIG_FAILED})
@@ -53,30 +51,15 @@ _OTHERS_S = 7.0  # of a run, beside its load: for the remaining time, which is o
 
 
 class Measure(Protocol):
-    """One timed run into a folder that has just been made, its interruption entered already."""
+    """One run."""
 
-    def __call__(
-        self,
-        options: BenchOptions,
-        adapter: AdapterFolder,
-        variant: Variant,
-        folder: RunFolder,
-        interruption: Interruption,
-        heap: HeapProfiling | None = None,
-    ) -> tuple[Summary, ExitCode]:
+    def __call__(self, task: Task, heap: HeapProfiling | None = None) -> tuple[Summary, ExitCode]:
         """Its summary, and what `bench` would exit with. Raises UserError for what would befall every further run."""
 
 
-def here(
-    options: BenchOptions,
-    adapter: AdapterFolder,
-    variant: Variant,
-    folder: RunFolder,
-    interruption: Interruption,
-    heap: HeapProfiling | None = None,
-) -> tuple[Summary, ExitCode]:
+def here(task: Task, heap: HeapProfiling | None = None) -> tuple[Summary, ExitCode]:
     """Measure on this machine."""
-    return Run(options, adapter, variant, folder, interruption, heap).run()
+    return Run(task, heap).run()
 
 
 class CampaignRunner:
@@ -252,13 +235,11 @@ class CampaignRunner:
             search = read_plan(held * STEADY_SHARE or campaign.plans[LoadName.STEADY].rate, CURVE_WORDS)
             say(f"curve: {entry.label}, a search for what it holds ({CURVE_WORDS.slo})")
             adapter, variant = resolve(entry.variant)
-            with Interruption() as interruption:
-                folder = RunFolder.create(self._folder.runs, entry.label)
-                options = self._options(entry.label, plan, "curve")
-                CapacitySearch(options, search, adapter, variant, folder, interruption).run()
-            if interruption.asked:
+            with begun(self._options(entry.label, plan, "curve"), adapter, variant, entry.label) as task:
+                CapacitySearch(task, search).run()
+            if task.interruption.asked:
                 raise KeyboardInterrupt
-            campaign.searches[entry.label] = folder.run_id
+            campaign.searches[entry.label] = task.folder.run_id
             self._folder.write(campaign)
 
     # one run
@@ -289,12 +270,12 @@ class CampaignRunner:
         disk is full: the next run would end the same way.
         """
         adapter, variant = resolve(options.framework)
-        with Interruption() as interruption:
-            folder = RunFolder.create(options.out, label)
+        with begun(options, adapter, variant, label) as task:
+            folder = task.folder
             if planned is not None:
                 current = self._current(planned)
                 self._replace(msgspec.structs.replace(current, attempts=(*current.attempts, folder.run_id)))
-            summary, code = self._measure_run(options, adapter, variant, folder, interruption, heap)
+            summary, code = self._measure_run(task, heap)
         if code is ExitCode.INTERRUPTED:
             raise KeyboardInterrupt
         if any(finding.code is Reason.DISK_FULL for finding in summary.verdict.reasons):

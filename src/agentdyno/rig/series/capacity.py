@@ -21,7 +21,6 @@ from agentdyno.analysis.capacity import (
 from agentdyno.analysis.run_data import read_run
 from agentdyno.analysis.search import Search, Trial
 from agentdyno.analysis.summary import summarise
-from agentdyno.contract.adapter import AdapterFolder, Variant
 from agentdyno.contract.capacity import CapacityResult, SearchPlan, StepFacts, StepKind, StepResult
 from agentdyno.contract.proof import Stage
 from agentdyno.contract.run import ExitCode, LoadPlan
@@ -33,12 +32,12 @@ from agentdyno.rig.collect import keep_records
 from agentdyno.rig.environments.building import ensure, say
 from agentdyno.rig.environments.environment import adapter_environment
 from agentdyno.rig.environments.frameworks import resolve
-from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.load import start_load
-from agentdyno.rig.options import BenchOptions, Words, read
+from agentdyno.rig.options import Words, read
 from agentdyno.rig.progress import LiveLoad
 from agentdyno.rig.series.search_words import SearchWords, read_plan
 from agentdyno.rig.series.series import Series
+from agentdyno.rig.task import Task, begun
 from agentdyno.rig.vllm_cpu import refuse_vllm_cpu
 
 _LOAD_START_S = 30.0
@@ -56,12 +55,11 @@ def capacity(words: Words, search: SearchWords) -> ExitCode:
     plan = read_plan(options.plan.rate, search)
     adapter, variant = resolve(options.framework)
     ensure(adapter_environment(adapter.path))
-    with Interruption() as interruption:
-        folder = RunFolder.create(options.out, variant.name)
-        result = CapacitySearch(options, plan, adapter, variant, folder, interruption).run()
+    with begun(options, adapter, variant) as task:
+        result = CapacitySearch(task, plan).run()
     print_capacity(result, _console())
-    sys.stdout.write(f"{folder.path}\n")
-    return ExitCode.INTERRUPTED if interruption.asked else exit_code(result)
+    sys.stdout.write(f"{task.folder.path}\n")
+    return ExitCode.INTERRUPTED if task.interruption.asked else exit_code(result)
 
 
 def _console() -> Console:
@@ -90,25 +88,17 @@ class CapacitySearch:
     its step says), and the rate found is confirmed on a fresh process.
     """
 
-    def __init__(
-        self,
-        options: BenchOptions,
-        plan: SearchPlan,
-        adapter: AdapterFolder,
-        variant: Variant,
-        folder: RunFolder,
-        interruption: Interruption,
-    ) -> None:
-        self._series = Series(options, adapter, variant, folder, interruption)
+    def __init__(self, task: Task, plan: SearchPlan) -> None:
+        self._series = Series(task)
         self._plan = plan
         self._search = Search(plan)
         self._began_s = time.monotonic()
 
     def run(self) -> CapacityResult:
         """Whatever happens, the children are ended and what was measured is judged and kept."""
-        series, folder = self._series, self._series.folder
+        series, folder = self._series, self._series.task.folder
         folder.write_json(PLAN_FILE, self._plan)
-        say(f"{series.variant.name}: {self._bound()}")
+        say(f"{series.task.variant.name}: {self._bound()}")
         series.run("search", self._take_steps)
         result = read_result(folder.path)
         folder.write_json(RESULT_FILE, result)
@@ -126,21 +116,23 @@ class CapacitySearch:
             number += 1
             step = self._step(number, trial)
             self._search.tell(trial, step.answer)
-            say(f"{self._series.variant.name}: {time.monotonic() - self._began_s:4.0f} s  {step_line(step)}")
+            say(f"{self._series.task.variant.name}: {time.monotonic() - self._began_s:4.0f} s  {step_line(step)}")
             before, fresh = trial, False
 
     _back = True
 
     def _bound(self) -> str:
         plan = self._plan
-        one_s = _LOAD_START_S / 10 + plan.settle_s + plan.most_step_s + self._series.options.plan.timeout_s
+        one_s = _LOAD_START_S / 10 + plan.settle_s + plan.most_step_s + self._series.task.options.plan.timeout_s
         worst_min = plan.max_steps * (one_s + plan.recovery_bound_s) / 60
         words = ",".join(str(clause) for clause in plan.objective)
         return f"the highest rate with {words}; at most {plan.max_steps} steps and {worst_min:.0f} minutes"
 
     def _step(self, number: int, trial: Trial) -> StepResult:
-        asked = self._series.options.plan
-        folder = RunFolder(self._series.folder.path / STEPS_FOLDER / f"{number:02}-{trial.kind.value}-{trial.rate:g}")
+        asked = self._series.task.options.plan
+        folder = RunFolder(
+            self._series.task.folder.path / STEPS_FOLDER / f"{number:02}-{trial.kind.value}-{trial.rate:g}"
+        )
         for part in (folder.raw, folder.path / "logs"):
             part.mkdir(parents=True)
         plan = msgspec.structs.replace(

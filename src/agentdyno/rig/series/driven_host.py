@@ -9,19 +9,17 @@ from secrets import token_bytes
 from prometheus_client.parser import text_string_to_metric_families
 
 from agentdyno.analysis.capacity import recovered
-from agentdyno.contract.adapter import AdapterFolder, Variant
 from agentdyno.contract.capacity import Counters, ProbeAnswer
 from agentdyno.contract.proof import KEY_BYTES
 from agentdyno.contract.run import Finding, Reason
-from agentdyno.record.folder import RunFolder
 from agentdyno.record.manifest import Manifest, Status
 from agentdyno.rig.backends import Backend, start_backend
 from agentdyno.rig.cores import CorePlan
 from agentdyno.rig.environments.environment import ROOT, Environment, adapter_environment, check
 from agentdyno.rig.interruption import Interrupted, Interruption
-from agentdyno.rig.options import BenchOptions
-from agentdyno.rig.processes import ChildFailed, Children, fetch
+from agentdyno.rig.processes import Child, ChildFailed, Children, fetch
 from agentdyno.rig.servers import Host, WrongAnswer, first_answer, start_host
+from agentdyno.rig.task import Task
 
 IDLE_PROBES = 15
 _WARM_PROBES = 5
@@ -71,26 +69,14 @@ class DrivenHost:
     idle: single requests to the present process before any load, the level that it has recovered to.
     """
 
-    def __init__(
-        self,
-        options: BenchOptions,
-        adapter: AdapterFolder,
-        variant: Variant,
-        folder: RunFolder,
-        cores: CorePlan,
-        interruption: Interruption,
-    ) -> None:
+    def __init__(self, task: Task, cores: CorePlan) -> None:
         self.key = token_bytes(KEY_BYTES)
         self.number = 0
         self.idle: tuple[ProbeAnswer, ...] = ()
-        self._options = options
-        self._adapter = adapter
-        self._variant = variant
-        self._folder = folder
+        self._task = task
         self._cores = cores
-        self._interruption = interruption
-        self._hosts = Children(interruption.held)
-        self._backends = Children(interruption.held)
+        self._hosts = Children(task.interruption.held)
+        self._backends = Children(task.interruption.held)
         self._host: Host | None = None
         self._backend: Backend | None = None
 
@@ -114,24 +100,24 @@ class DrivenHost:
         Raises ChildFailed, WrongAnswer.
         """
         self._hosts.stop(_GRACE_S)
-        environment = adapter_environment(self._adapter.path)
+        environment = adapter_environment(self._task.adapter.path)
         if self._backend is None:
             self._refuse_changed(environment)
-            log = self._folder.log("backend")
-            self._backend = start_backend(self._options, self._cores.rest, log, self._backends)
+            log = self._task.folder.log("backend")
+            self._backend = start_backend(self._task.options, self._cores.rest, log, self._backends)
         self._host = start_host(
-            self._adapter,
-            self._variant,
-            self._options,
+            self._task.adapter,
+            self._task.variant,
+            self._task.options,
             backend_url=self._backend.url,
             key=self.key,
             cores=self._cores.host,
-            log=self._folder.log("host"),
+            log=self._task.folder.log("host"),
             children=self._hosts,
         )
         self.number += 1
         for _ in range(_WARM_PROBES):
-            first_answer(self._host, self._options, self.key)
+            first_answer(self._host, self._task.options, self.key)
         self.idle = tuple(self.probe() for _ in range(IDLE_PROBES))
         return self._host.cold_start_ms
 
@@ -140,10 +126,14 @@ class DrivenHost:
         self._hosts.stop(_GRACE_S)
         self._backends.stop(_GRACE_S)
 
+    def children(self) -> list[Child]:
+        """Both, as far as they are processes of the rig's."""
+        return [child for child in (self.host.child, self.backend.child) if child is not None]
+
     def refuse_dead(self) -> None:
         """Raises ChildFailed when one of the two has ended."""
-        for child in (self.host.child, self.backend.child):
-            if child is not None and child.exit_code() is not None:
+        for child in self.children():
+            if child.exit_code() is not None:
                 text = f"The {child.role} {child.describe_exit()} in the middle of it.{child.log_tail()}"
                 raise ChildFailed(child.role, text)
 
@@ -151,7 +141,7 @@ class DrivenHost:
         """One request by itself."""
         began_ns = time.monotonic_ns()
         try:
-            return ProbeAnswer(began_ns, first_answer(self.host, self._options, self.key))
+            return ProbeAnswer(began_ns, first_answer(self.host, self._task.options, self.key))
         except WrongAnswer:
             return ProbeAnswer(began_ns, None)
 
@@ -181,7 +171,7 @@ class DrivenHost:
         looks: list[Counters] = []
         end = time.monotonic() + bound_s
         while True:
-            self._interruption.check()
+            self._task.interruption.check()
             self.refuse_dead()
             looks.append(self.counters())
             if not (looks[-1].host_in_flight or looks[-1].llm_in_flight) or time.monotonic() > end:
@@ -194,7 +184,7 @@ class DrivenHost:
         probes: list[ProbeAnswer] = []
         end = time.monotonic() + bound_s
         while not (back := recovered(idle, [probe.ms for probe in probes])) and time.monotonic() < end:
-            self._interruption.check()
+            self._task.interruption.check()
             self.refuse_dead()
             probes.append(self.probe())
             if probes[-1].ms is None:

@@ -7,18 +7,15 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from agentdyno.contract.adapter import AdapterFolder, Variant
 from agentdyno.record.checksums import write_checksums
-from agentdyno.record.folder import RunFolder
 from agentdyno.record.sampler import Sampler, sampling
 from agentdyno.rig import cores
 from agentdyno.rig.environments.environment import adapter_environment
-from agentdyno.rig.interruption import Interruption
-from agentdyno.rig.options import BenchOptions
 from agentdyno.rig.preparation import first_manifest
 from agentdyno.rig.processes import Child, ChildFailed, Children
 from agentdyno.rig.series.driven_host import DrivenHost, follow_to_its_end
 from agentdyno.rig.series.watched import WatchedSeries
+from agentdyno.rig.task import Task
 
 _POLL_S = 0.1
 _GRACE_S = 3.0
@@ -27,26 +24,17 @@ _GRACE_S = 3.0
 class Series:
     """The host, the generators that load it, and the manifest of it all. Use once.
 
-    options, variant, folder, interruption: as they were given. cores: who is kept on which.
+    task: as it was given. cores: who is kept on which.
     """
 
-    def __init__(
-        self,
-        options: BenchOptions,
-        adapter: AdapterFolder,
-        variant: Variant,
-        folder: RunFolder,
-        interruption: Interruption,
-    ) -> None:
-        self.options = options
-        self.variant = variant
-        self.folder = folder
-        self.interruption = interruption
+    def __init__(self, task: Task) -> None:
+        self.task = task
         self.cores = cores.plan()
-        self.driven = DrivenHost(options, adapter, variant, folder, self.cores, interruption)
-        self.generators = Children(interruption.held)
-        self.manifest = first_manifest(options, variant, adapter_environment(adapter.path), self.cores, folder.run_id)
-        self.watched = WatchedSeries(self.manifest, folder.raw, options.observe, self.driven)
+        self.driven = DrivenHost(task, self.cores)
+        self.generators = Children(task.interruption.held)
+        environment = adapter_environment(task.adapter.path)
+        self.manifest = first_manifest(task.options, task.variant, environment, self.cores, task.folder.run_id)
+        self.watched = WatchedSeries(self.manifest, task.folder.raw, task.options.observe, self.driven)
 
     def run(self, what: str, loads: Callable[[], None]) -> None:
         """Start the host and put the loads on it. Whatever happens, the children are ended and the manifest is kept.
@@ -63,18 +51,18 @@ class Series:
             with self.watched:
                 loads()
 
-        self.folder.write_json("manifest.json", manifest)
-        follow_to_its_end(follow, manifest, self.interruption, what)
+        self.task.folder.write_json("manifest.json", manifest)
+        follow_to_its_end(follow, manifest, self.task.interruption, what)
         self.generators.stop(_GRACE_S)
         self.driven.stop()
         manifest.calibration["after"] = cores.calibrate(self.cores.host)
         manifest.proof_key = self.driven.key.hex()
-        self.folder.write_json("manifest.json", manifest)
+        self.task.folder.write_json("manifest.json", manifest)
 
     def close(self) -> None:
         """Leave what is kept, and its checksums."""
-        self.folder.drop_raw()
-        write_checksums(self.folder.path)
+        self.task.folder.drop_raw()
+        write_checksums(self.task.folder.path)
 
     def wait(
         self, what: str, generator: Child, sampler: Sampler, bound_s: float, show: Callable[[], None] | None = None
@@ -86,7 +74,7 @@ class Series:
         deadline = time.monotonic() + bound_s
         with self.watched.load(sampler):
             while generator.exit_code() is None:
-                self.interruption.check()
+                self.task.interruption.check()
                 self.driven.refuse_dead()
                 if show is not None:
                     show()
@@ -99,5 +87,4 @@ class Series:
 
     def sampling(self, file: Path) -> AbstractContextManager[Sampler]:
         """Look at host and backend from outside while a load goes on: see sampler.sampling."""
-        children = {"host": self.driven.host.child, "backend": self.driven.backend.child}
-        return sampling(file, {role: child.pid for role, child in children.items() if child is not None})
+        return sampling(file, {child.role: child.pid for child in self.driven.children()})

@@ -13,7 +13,6 @@ from urllib.error import HTTPError
 from rich.console import Console
 
 from agentdyno.analysis.sweep import FACTS_FILE, PLAN_FILE, RESULT_FILE, TIERS_FOLDER, more_than, read_sweep, read_tier
-from agentdyno.contract.adapter import AdapterFolder, Variant
 from agentdyno.contract.proof import KEY_VARIABLE, Stage
 from agentdyno.contract.run import ExitCode
 from agentdyno.contract.scenario import SCENARIOS
@@ -24,12 +23,12 @@ from agentdyno.report.sweep_table import print_sweep, tier_line
 from agentdyno.rig.environments.building import ensure, say
 from agentdyno.rig.environments.environment import ROOT, adapter_environment
 from agentdyno.rig.environments.frameworks import resolve
-from agentdyno.rig.interruption import Interruption
 from agentdyno.rig.option_values import OptionError, whole
-from agentdyno.rig.options import BenchOptions, Words, read
+from agentdyno.rig.options import Words, read
 from agentdyno.rig.processes import fetch
 from agentdyno.rig.series.series import Series
 from agentdyno.rig.servers import streams
+from agentdyno.rig.task import Task, begun
 from agentdyno.rig.vllm_cpu import refuse_vllm_cpu
 
 LOCUSTFILE = ROOT / "locustfiles" / "tiers.py"
@@ -58,13 +57,12 @@ def sweep(words: Words, concurrency: str, requests: str) -> ExitCode:
     least = whole("REQUESTS", requests, 1, _REQUESTS_MAX)
     adapter, variant = resolve(options.framework)
     ensure(adapter_environment(adapter.path))
-    with Interruption() as interruption:
-        folder = RunFolder.create(options.out, variant.name)
-        result = _SweepRun(options, tiers, least, adapter, variant, folder, interruption).run()
+    with begun(options, adapter, variant) as task:
+        result = _SweepRun(task, tiers, least).run()
     terminal = sys.stdout.isatty()
     print_sweep(result, Console(file=sys.stdout, soft_wrap=not terminal, width=None if terminal else _WIDTH))
-    sys.stdout.write(f"{folder.path}\n")
-    return ExitCode.INTERRUPTED if interruption.asked else exit_code(result)
+    sys.stdout.write(f"{task.folder.path}\n")
+    return ExitCode.INTERRUPTED if task.interruption.asked else exit_code(result)
 
 
 def exit_code(result: SweepResult) -> ExitCode:
@@ -92,24 +90,15 @@ class _SweepRun:
     behind is what the next tier's `before` would show.
     """
 
-    def __init__(
-        self,
-        options: BenchOptions,
-        tiers: tuple[int, ...],
-        requests: int,
-        adapter: AdapterFolder,
-        variant: Variant,
-        folder: RunFolder,
-        interruption: Interruption,
-    ) -> None:
-        self._series = Series(options, adapter, variant, folder, interruption)
+    def __init__(self, task: Task, tiers: tuple[int, ...], requests: int) -> None:
+        self._series = Series(task)
         self._tiers = tiers
         self._requests = requests
         self._reader = default_reader()
 
     def run(self) -> SweepResult:
         """Whatever happens, the children are ended and what was measured is kept."""
-        series, folder = self._series, self._series.folder
+        series, folder = self._series, self._series.task.folder
         folder.write_json(PLAN_FILE, self._plan(stream=False))
         series.run("sweep", self._take_tiers)
         result = read_sweep(folder.path)
@@ -118,7 +107,7 @@ class _SweepRun:
         return result
 
     def _plan(self, *, stream: bool) -> SweepPlan:
-        plan = self._series.options.plan
+        plan = self._series.task.options.plan
         return SweepPlan(
             concurrency=self._tiers,
             requests=self._requests,
@@ -130,9 +119,9 @@ class _SweepRun:
         )
 
     def _take_tiers(self) -> None:
-        series, name = self._series, self._series.variant.name
-        plan = self._plan(stream=streams(series.driven.host.url, series.options))
-        series.folder.write_json(PLAN_FILE, plan)
+        series, name = self._series, self._series.task.variant.name
+        plan = self._plan(stream=streams(series.driven.host.url, series.task.options))
+        series.task.folder.write_json(PLAN_FILE, plan)
         how = "as server-sent events" if plan.stream else "whole, for the adapter does not stream"
         say(f"{name}: {len(self._tiers)} tiers, answers {how}")
         for number, users in enumerate(self._tiers, 1):
@@ -140,7 +129,7 @@ class _SweepRun:
             say(f"{name}: {number}/{len(self._tiers)}  {tier_line(tier)}")
 
     def _tier(self, number: int, users: int, plan: SweepPlan) -> Tier:
-        folder = RunFolder(self._series.folder.path / TIERS_FOLDER / f"{number:02}-{users}")
+        folder = RunFolder(self._series.task.folder.path / TIERS_FOLDER / f"{number:02}-{users}")
         (folder.path / "logs").mkdir(parents=True)
         each = ceil(plan.requests / users)
         before = self._levels()
@@ -187,7 +176,7 @@ class _SweepRun:
         scenario, why = SCENARIOS[plan.scenario], None
         deleted = 0
         for index in range(sessions):
-            self._series.interruption.check()
+            self._series.task.interruption.check()
             session = scenario.request(seed, Stage.MEASURE, index, 1).session_id
             try:
                 fetch(f"{self._series.driven.host.url}/agent/sessions/{session}", _DELETE_S, method="DELETE")
@@ -203,7 +192,7 @@ class _SweepRun:
         nudge: float | None = time.monotonic() + _NUDGE_S
         looks = [self._levels()]
         while more_than(before, looks[-1]) and time.monotonic() < end:
-            self._series.interruption.check()
+            self._series.task.interruption.check()
             self._series.driven.refuse_dead()
             if nudge is not None and time.monotonic() > nudge:
                 self._series.driven.probe()
