@@ -69,7 +69,7 @@ class HeapProfiler:
         self._export.config(max_nframes=MAX_FRAMES, output_filename=f"{self._scratch.name}/heap")
         self._export.start()
         self._memalloc.start(MAX_FRAMES, SAMPLE_BYTES, True)
-        self._begin_ns = time.time_ns()
+        self._begin_ns = time.monotonic_ns()
 
     def snapshot(self) -> bytes:
         """What is in use now and what was allocated since the start, as gzip profile.proto. Callable from any thread.
@@ -120,7 +120,7 @@ class HeapProfiler:
                 Sample(stack, (*values, *live.get(stack, nothing)), labels) for stack, values in self._allocated.items()
             ),
             time_ns=now_ns,
-            duration_ns=now_ns - self._begin_ns,
+            duration_ns=time.monotonic_ns() - self._begin_ns,
             period=SAMPLE_BYTES,
             program=f"python{sys.version_info.major}.{sys.version_info.minor}",
             comments=(self._origin, f"Left out: what the profiler itself holds, {own_bytes / 1e6:.1f} MB."),
