@@ -82,6 +82,7 @@ CASES = {
     "call-required-streamed": chat(_ASKED, tools=TOOLS, **_REQUIRED, **_STREAM),
     "text-cut-streamed": chat(DONE, tools=TOOLS, max_tokens=5, **_STREAM),
     "400-no-json": Case("POST", "/v1/chat/completions", b"{"),
+    "400-no-text": Case("POST", "/v1/chat/completions", b'{"model": "\xff"}'),
     "400-no-messages": Case("POST", "/v1/chat/completions", {"model": MODEL}),
     "400-empty-messages": chat([]),
     "400-messages-of-another-type": chat("hello"),

@@ -83,6 +83,10 @@ class _OfferedTool(msgspec.Struct):
     function: _OfferedFunction
 
 
+class Unparsable(ValueError):
+    """A body that is no UTF-8, or nested too deep: vLLM's web framework refuses it before vLLM sees it."""
+
+
 class BadRequest(ValueError):
     """A request that no OpenAI-compatible server would take; the text is the sentence for the client.
 
@@ -155,7 +159,7 @@ class ChatRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_request(body: bytes, tools: ToolReader) -> ChatRequest:
-    """Decode and check a request's body. Raises BadRequest with a sentence."""
+    """Decode and check a request's body. Raises BadRequest or Unparsable with a sentence."""
     try:
         raw = _DECODER.decode(body)
     except (ValueError, RecursionError) as error:
@@ -187,9 +191,9 @@ def read_request(body: bytes, tools: ToolReader) -> ChatRequest:
     )
 
 
-def _place(body: bytes, error: Exception) -> str | None:
+def _place(body: bytes, error: Exception) -> str:
     """Where vLLM's web framework sees the fault in a body: the character at which the JSON ends to be JSON, or the
-    path of the field; None where the JSON cannot even be parsed. It looks at fields only when all is JSON.
+    path of the field. It looks at fields only when all is JSON. Raises Unparsable.
     """
     if not body:
         return "body"
@@ -197,8 +201,8 @@ def _place(body: bytes, error: Exception) -> str | None:
         json.loads(body)
     except json.JSONDecodeError as broken:
         return f"body.{broken.pos}"
-    except (ValueError, RecursionError):
-        return None
+    except (ValueError, RecursionError) as broken:
+        raise Unparsable(f"The request's body is no text with JSON in it: {broken}") from error
     return f"body{_path(error)}"
 
 

@@ -14,7 +14,7 @@ import orjson
 from agentdyno.backends.mock_llm.answer import Answer, chunks, make_answer, whole
 from agentdyno.backends.mock_llm.http import Connection
 from agentdyno.backends.mock_llm.http_reader import Request
-from agentdyno.backends.mock_llm.request import REFUSED, BadRequest, ToolReader, read_request
+from agentdyno.backends.mock_llm.request import REFUSED, BadRequest, ToolReader, Unparsable, read_request
 from agentdyno.backends.mock_llm.script import current_order, next_turn
 from agentdyno.backends.mock_llm.stats import PROMETHEUS_TYPE, Meter
 from agentdyno.contract.scenario import SCENARIOS, BackendTiming
@@ -117,10 +117,10 @@ class Service:
             return
         allowed = _ROUTES.get(path)
         if allowed is None:
-            self._no_route(connection, 404, f"There is nothing at {path}; try {', '.join(_ROUTES)}.")
+            self._refuse_early(connection, 404, f"There is nothing at {path}; try {', '.join(_ROUTES)}.")
         elif request.method != allowed and not (request.method == "HEAD" and allowed == "GET"):
             allow = "GET, HEAD" if allowed == "GET" else allowed
-            self._no_route(connection, 405, f"{path} takes {allow}, not {request.method}.", f"Allow: {allow}\r\n")
+            self._refuse_early(connection, 405, f"{path} takes {allow}, not {request.method}.", f"Allow: {allow}\r\n")
         elif path == CHAT_PATH:
             self._chat(request, connection)
         else:
@@ -154,7 +154,7 @@ class Service:
         error = {"message": sentence, "type": _ERROR_TYPES.get(status, kind), "param": parameter, "code": status}
         connection.respond(status, orjson.dumps({"error": error}))
 
-    def _no_route(self, connection: Connection, status: int, sentence: str, extra: str = "") -> None:
+    def _refuse_early(self, connection: Connection, status: int, sentence: str, extra: str = "") -> None:
         """As vLLM's web framework says it, before anything of vLLM's own has seen the request."""
         self.meter.failed("")
         connection.respond(status, orjson.dumps({"detail": sentence}), extra=extra)
@@ -162,6 +162,9 @@ class Service:
     def _chat(self, request: Request, connection: Connection) -> None:
         try:
             chat = read_request(request.body, self._tools)
+        except Unparsable as error:
+            self._refuse_early(connection, 400, str(error))
+            return
         except BadRequest as error:
             self._error(connection, 400, str(error), parameter=error.parameter, kind=error.kind)
             return
