@@ -10,10 +10,19 @@ import pytest
 from agentdyno.cluster import collect, kube, run
 from agentdyno.cluster.kube import Kube
 from tests.cluster.fake_cluster import NAMESPACE, FakeCluster
+from tests.cluster.pod_python import PodPython
+
+
+@pytest.fixture(scope="session")
+def pod_python() -> Iterator[PodPython]:
+    with PodPython() as made:
+        yield made
 
 
 @pytest.fixture
-def cluster(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
+def cluster(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pod_python: PodPython
+) -> Iterator[FakeCluster]:
     """Another fake, where the test's module names one: CLUSTER."""
     monkeypatch.setattr(run, "LOOK_S", 0.02)
     monkeypatch.setattr(collect, "SETTLE_PAUSE_S", 0.01)
@@ -23,6 +32,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     with getattr(request.module, "CLUSTER", FakeCluster)(folder) as made:
         monkeypatch.setenv("KUBECONFIG", str(made.kubeconfig))
         monkeypatch.setenv("HELM", str(made.helm))
+        made.python = pod_python
         yield made
 
 

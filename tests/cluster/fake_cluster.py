@@ -35,6 +35,7 @@ from agentdyno.rig.environments.environment import (
 )
 from tests.cluster import fake_load
 from tests.cluster.fake_load import Clocks
+from tests.cluster.pod_python import PodPython
 from tests.load.contract_target import answer_of
 
 KEY = "00112233445566778899aabbccddeeff"
@@ -65,14 +66,16 @@ VALUES: dict[str, Any] = {
     "proof": {"existingSecret": ""},
     "placement": {"ownNode": "required"},
 }
+# Without urllib, whose import takes longer than all else that it does.
 _HELM = """#!{python} -S
-import json, sys, urllib.request
+import json, socket, sys
 words = sys.argv[1:]
 values = [open(words[i + 1]).read() for i, word in enumerate(words) if word == "-f"]
 sent = json.dumps({{"words": words, "values": values}}).encode()
-opener = urllib.request.build_opener(urllib.request.ProxyHandler({{}}))
-with opener.open(urllib.request.Request("{url}/fake/helm", data=sent), timeout=30) as answer:
-    code, out, err = json.load(answer)
+with socket.create_connection(("127.0.0.1", {port}), timeout=30) as connection:
+    connection.sendall(b"POST /fake/helm HTTP/1.0\\r\\ncontent-length: %d\\r\\n\\r\\n" % len(sent) + sent)
+    answer = connection.makefile("rb").read()
+code, out, err = json.loads(answer.partition(b"\\r\\n\\r\\n")[2])
 sys.stdout.write(out)
 sys.stderr.write(err)
 sys.exit(code)
@@ -86,7 +89,7 @@ class FakeCluster:
     looks: how often the load's pods are looked at before it ends. on_list: called before each list of pods. faults:
     each for one request whose path holds a text; what it returns is answered. down: the API answers 503 to all.
     sources, locks: of an image, or of a folder in one, that was made of others than those here. images: ids by
-    container.
+    container. python: what runs the pods' programs; None: each has an interpreter of its own.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -110,6 +113,7 @@ class FakeCluster:
         self.sources: dict[str, Path] = {}
         self.locks: dict[str, str] = {}
         self.images: dict[str, str] = {}
+        self.python: PodPython | None = None
         self.profiles = 0
         self.vllm_known = True
         self.t0_ns = 0
@@ -124,7 +128,7 @@ class FakeCluster:
         self._thread.start()
         asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(10)
         helm = self.folder / "helm"
-        helm.write_text(_HELM.format(python=sys.executable, url=self.url))
+        helm.write_text(_HELM.format(python=sys.executable, port=self.port))
         helm.chmod(helm.stat().st_mode | stat.S_IXUSR)
         self.helm = helm
         self.kubeconfig = self.folder / "kubeconfig"
@@ -155,7 +159,8 @@ class FakeCluster:
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        self.port = self._runner.addresses[0][1]
+        self.url = f"http://127.0.0.1:{self.port}"
 
     # the API
 
@@ -221,6 +226,8 @@ class FakeCluster:
         return socket
 
     async def _run(self, command: list[str]) -> tuple[int, bytes, bytes]:
+        if self.python is not None and command[0] == sys.executable:
+            return await self.python.run(command[1:])
         pipe = asyncio.subprocess.PIPE
         own = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
         child = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe, env=own)

@@ -56,6 +56,7 @@ def notes(out: Path) -> set[str]:
 def test_a_run_leaves_what_a_local_one_leaves(
     cluster: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    cluster.python = None  # once, each program in an interpreter of its own
     out = tmp_path / "runs"
     code = bench(words(out), PLACE)
     summary, folder = summary_of(out), only(out)

@@ -276,14 +276,11 @@ def test_a_rig_that_was_killed_leaves_a_run_that_is_fetched_whole(
 
     out = tmp_path / "runs"
     cluster.looks = 50
-    monkeypatch.setattr(run_module.ClusterRun, "_look", lambda *_: killed())
-    with pytest.raises(Killed):
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(run_module.ClusterRun, "_look", lambda *_: killed())
         bench(words(out), PLACE)
     assert manifest_of(out).status is Status.RUNNING
     assert cluster.values["load"]["enabled"] is True
-    monkeypatch.undo()
-    monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
-    monkeypatch.setenv("HELM", str(cluster.helm))
     cluster._left = 8  # the load still goes on when it is taken up
     assert fetch(only(out).name, out) is ExitCode.VALID
     manifest = manifest_of(out)

@@ -19,12 +19,12 @@ from agentdyno.contract.scenario import Workload
 from agentdyno.host.serve import _parser as host_parser
 from agentdyno.load.options import add_arguments, plan_of
 from agentdyno.rig.options import Words
-from tests.cluster.conftest import cluster
+from tests.cluster.conftest import cluster, pod_python
 from tests.cluster.fake_cluster import FakeCluster
 from tests.k8s.pods import pods
 from tests.k8s.programs import CHART, Programs
 
-__all__ = ["cluster"]
+__all__ = ["cluster", "pod_python"]
 PLACE = Place("dyno", "bench")
 
 
