@@ -1,4 +1,4 @@
-"""A fake cluster for each test, and a rig that looks at it without waiting."""
+"""A fake cluster for each test."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agentdyno.cluster import collect, kube, run
 from agentdyno.cluster.kube import Kube
-from tests.cluster.fake_cluster import NAMESPACE, FakeCluster
+from tests.cluster.fake_cluster import NAMESPACE, FakeCluster, point_at
 from tests.cluster.pod_python import PodPython
 
 
@@ -24,14 +23,10 @@ def cluster(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pod_python: PodPython
 ) -> Iterator[FakeCluster]:
     """Another fake, where the test's module names one: CLUSTER."""
-    monkeypatch.setattr(run, "LOOK_S", 0.02)
-    monkeypatch.setattr(collect, "SETTLE_PAUSE_S", 0.01)
-    monkeypatch.setattr(kube, "PATIENCE_S", 20.0)
     folder = tmp_path / "cluster"
     folder.mkdir()
     with getattr(request.module, "CLUSTER", FakeCluster)(folder) as made:
-        monkeypatch.setenv("KUBECONFIG", str(made.kubeconfig))
-        monkeypatch.setenv("HELM", str(made.helm))
+        point_at(made, monkeypatch)
         made.python = pod_python
         yield made
 

@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 import yaml
 from aiohttp import web
 
+from agentdyno.cluster import collect, kube, run
 from agentdyno.cluster.objects import COMPLETION_INDEX, COMPONENT, INSTANCE, RUN
 from agentdyno.contract.invoke import InvokeRequest
 from agentdyno.contract.run import LoadPlan
@@ -461,6 +463,15 @@ class FakeCluster:
                 ],
             },
         }
+
+
+def point_at(cluster: FakeCluster, patched: pytest.MonkeyPatch) -> None:
+    """Let the rig find it, and look at it without waiting."""
+    patched.setattr(run, "LOOK_S", 0.02)
+    patched.setattr(collect, "SETTLE_PAUSE_S", 0.01)
+    patched.setattr(kube, "PATIENCE_S", 20.0)
+    patched.setenv("KUBECONFIG", str(cluster.kubeconfig))
+    patched.setenv("HELM", str(cluster.helm))
 
 
 def _merge(into: dict[str, Any], more: dict[str, Any]) -> None:

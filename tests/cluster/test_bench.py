@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 
 import msgspec
@@ -21,7 +24,7 @@ from agentdyno.report.rebuild import rebuild
 from agentdyno.rig.environments.environment import ROOT
 from agentdyno.rig.option_values import OptionError
 from agentdyno.rig.options import Words
-from tests.cluster.fake_cluster import NAMESPACE, RELEASE, FakeCluster
+from tests.cluster.fake_cluster import NAMESPACE, RELEASE, FakeCluster, point_at
 from tests.cluster.fake_load import BACK_NS, CPU_PER_REQUEST_S, THERE_NS, S
 
 PLACE = Place(RELEASE, NAMESPACE)
@@ -53,15 +56,31 @@ def notes(out: Path) -> set[str]:
     return {finding.code.value for finding in summary_of(out).verdict.notes}
 
 
-def test_a_run_leaves_what_a_local_one_leaves(
-    cluster: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cluster.python = None  # once, each program in an interpreter of its own
-    out = tmp_path / "runs"
-    code = bench(words(out), PLACE)
-    summary, folder = summary_of(out), only(out)
-    assert (code, summary.verdict.reasons) == (ExitCode.VALID, ())
-    assert capsys.readouterr().out.splitlines()[-1] == str(folder)
+@dataclass(frozen=True)
+class Plain:
+    """A run that nothing befell, which no test changes. said: on stdout."""
+
+    cluster: FakeCluster
+    out: Path
+    code: ExitCode
+    said: str
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Plain:
+    """Each program of its pods has an interpreter of its own."""
+    folder = tmp_path_factory.mktemp("plain")
+    with pytest.MonkeyPatch.context() as patched, FakeCluster(folder) as made:
+        point_at(made, patched)
+        with redirect_stdout(StringIO()) as said:
+            code = bench(words(folder / "runs"), PLACE)
+    return Plain(made, folder / "runs", code, said.getvalue())
+
+
+def test_a_run_leaves_what_a_local_one_leaves(plain: Plain) -> None:
+    summary, folder = summary_of(plain.out), only(plain.out)
+    assert (plain.code, summary.verdict.reasons) == (ExitCode.VALID, ())
+    assert plain.said.splitlines()[-1] == str(folder)
     assert {path.name for path in folder.iterdir()} == {
         *("manifest.json", "summary.json", "requests.parquet", "spans.parquet", "resources.parquet", "gc.parquet"),
         *("loop.parquet", "backend.json", "logs", CHECKSUMS_FILE),
@@ -76,14 +95,11 @@ def test_a_run_leaves_what_a_local_one_leaves(
     }
 
 
-def test_what_is_measured_on_the_hosts_clock_is_laid_beside_the_load_without_comparing_clocks(
-    cluster: FakeCluster, tmp_path: Path
-) -> None:
-    bench(words(tmp_path / "runs"), PLACE)
-    summary, manifest = summary_of(tmp_path / "runs"), manifest_of(tmp_path / "runs")
+def test_what_is_measured_on_the_hosts_clock_is_laid_beside_the_load_without_comparing_clocks(plain: Plain) -> None:
+    summary, manifest = summary_of(plain.out), manifest_of(plain.out)
     # The host's CPU runs at a steady rate in the load and not at all before it: a window that is off would show.
     assert summary.cpu_ms_per_request == pytest.approx(CPU_PER_REQUEST_S * 1000, rel=0.02)
-    true_t0_ns = cluster.t0_ns + cluster.clocks.host
+    true_t0_ns = plain.cluster.t0_ns + plain.cluster.clocks.host
     assert manifest.t0_monotonic_ns is not None
     assert abs(manifest.t0_monotonic_ns - true_t0_ns) <= (THERE_NS + BACK_NS) / 2
     assert manifest.cluster is not None
@@ -100,9 +116,8 @@ def test_percentiles_are_those_of_all_workers_samples_together(cluster: FakeClus
         assert getattr(service, name) == pytest.approx(pooled[round(quantile * 300) - 1]), name
 
 
-def test_each_call_is_served_within_it_on_the_hosts_clock(cluster: FakeCluster, tmp_path: Path) -> None:
-    bench(words(tmp_path / "runs"), PLACE)
-    spans = pq.read_table(only(tmp_path / "runs") / "spans.parquet").to_pylist()
+def test_each_call_is_served_within_it_on_the_hosts_clock(plain: Plain) -> None:
+    spans = pq.read_table(only(plain.out) / "spans.parquet").to_pylist()
     by_id = {(span["service"], span["span_id"]): span for span in spans}
     served = [span for span in spans if span["kind"] == "served"]
     assert len(served) == 100 * 4
@@ -127,8 +142,8 @@ def test_without_traces_the_pods_clocks_are_looked_at(cluster: FakeCluster, tmp_
     assert width < 5 * S
 
 
-def test_two_upgrades_begin_a_run_and_one_ends_it(cluster: FakeCluster, tmp_path: Path) -> None:
-    bench(words(tmp_path / "runs"), PLACE)
+def test_two_upgrades_begin_a_run_and_one_ends_it(plain: Plain) -> None:
+    cluster = plain.cluster
     changes = [call for call in cluster.helm_calls if call[0] == "upgrade"]
     assert len(changes) == 3
     assert all("--reset-values" in call and call[-2:] == ["--namespace", NAMESPACE] for call in changes)
@@ -139,7 +154,7 @@ def test_two_upgrades_begin_a_run_and_one_ends_it(cluster: FakeCluster, tmp_path
     assert not [name for name in cluster.pods if "load" in name]
     run = cluster.values["run"]["id"]
     assert len(run) <= 22
-    assert manifest_of(tmp_path / "runs").cluster["run"] == run
+    assert manifest_of(plain.out).cluster["run"] == run
 
 
 def test_nothing_of_the_run_before_stays_in_the_values(cluster: FakeCluster, tmp_path: Path) -> None:
@@ -157,7 +172,7 @@ def with_vllm(cluster: FakeCluster) -> None:
     cluster.set(cluster.given)
 
 
-def test_a_vllm_is_watched_and_its_own_count_is_kept(cluster: FakeCluster, tmp_path: Path) -> None:
+def test_a_vllm_is_watched_its_own_count_is_kept_and_no_secret_of_it(cluster: FakeCluster, tmp_path: Path) -> None:
     with_vllm(cluster)
     out = tmp_path / "runs"
     assert bench(words(out), PLACE) is ExitCode.VALID
@@ -172,19 +187,15 @@ def test_a_vllm_is_watched_and_its_own_count_is_kept(cluster: FakeCluster, tmp_p
     assert said.counters is not None
     # Of the 100 requests of the load, and none of those before it.
     assert (said.counters.requests, said.counters.prompt_tokens, said.counters.queue_s) == (400, 90_000, 50.0)
+    # None of its secrets is in the run folder.
+    files = [file for file in only(out).rglob("*") if file.is_file()]
+    assert files
+    assert [file for file in files if b"hush" in file.read_bytes()] == []
     before = {name: pod["metadata"]["uid"] for name, pod in cluster.pods.items()}
     cluster.on_list = lambda c: c.values["load"]["enabled"] and c.replaced("backend")
     assert bench(words(tmp_path / "again"), PLACE) is ExitCode.INVALID_RUN
     assert "pod_evicted" in reasons(tmp_path / "again")
     assert any(name in before for name in cluster.pods)  # vLLM was not rolled
-
-
-def test_no_secret_of_vllm_is_in_the_run_folder(cluster: FakeCluster, tmp_path: Path) -> None:
-    with_vllm(cluster)
-    bench(words(tmp_path / "runs"), PLACE)
-    files = [file for file in only(tmp_path / "runs").rglob("*") if file.is_file()]
-    assert files
-    assert [file for file in files if b"hush" in file.read_bytes()] == []
 
 
 @pytest.mark.parametrize(
@@ -203,12 +214,11 @@ def test_what_of_vllms_extra_words_is_shown(given: list[str], shown: str) -> Non
 
 
 def test_a_run_with_a_language_model_never_has_the_hash_of_one_with_the_mock(
-    cluster: FakeCluster, tmp_path: Path
+    plain: Plain, cluster: FakeCluster, tmp_path: Path
 ) -> None:
-    bench(words(tmp_path / "mock"), PLACE)
     with_vllm(cluster)
     bench(words(tmp_path / "vllm"), PLACE)
-    assert summary_of(tmp_path / "mock").workload_hash != summary_of(tmp_path / "vllm").workload_hash
+    assert summary_of(plain.out).workload_hash != summary_of(tmp_path / "vllm").workload_hash
 
 
 def test_settings_are_stated_of_a_server_of_the_users_own_and_of_no_other(cluster: FakeCluster, tmp_path: Path) -> None:
@@ -232,9 +242,8 @@ def test_a_server_that_is_no_vllm_is_said_before_the_load(cluster: FakeCluster, 
     assert cluster.t0_ns == 0
 
 
-def test_the_manifest_says_where_it_ran_and_names_no_machine(cluster: FakeCluster, tmp_path: Path) -> None:
-    bench(words(tmp_path / "runs"), PLACE)
-    text = (only(tmp_path / "runs") / "manifest.json").read_text()
+def test_the_manifest_says_where_it_ran_and_names_no_machine(plain: Plain) -> None:
+    text = (only(plain.out) / "manifest.json").read_text()
     facts = json.loads(text)["cluster"]
     assert [(pod["component"], pod["node"]) for pod in facts["pods"]] == [
         *(("sut", 1), ("backend", 2), ("recorder", 3)),
@@ -247,50 +256,53 @@ def test_the_manifest_says_where_it_ran_and_names_no_machine(cluster: FakeCluste
     assert "must not be kept" not in text
 
 
-@pytest.mark.parametrize(
-    ("image", "says"),
-    [
-        ("host", "In host the host's image (bare) was built from another lock (000000000000...) than adapters/bare/"),
-        ("rig", "In sampler the rig's image was built from another lock (000000000000...) than requirements.lock"),
-        ("mock", "In mock the mock LLM's image was built from another lock (000000000000...) than adapters/bare/"),
-    ],
-)
-def test_an_image_of_another_lock_makes_the_run_invalid(
-    cluster: FakeCluster, tmp_path: Path, image: str, says: str
-) -> None:
-    cluster.locks = {image: "0" * 64}
+def test_images_of_another_lock_make_the_run_invalid(cluster: FakeCluster, tmp_path: Path) -> None:
+    """Each is found, and said of its own container; the sampler's image is the recorder's and the load's."""
+    cluster.locks = dict.fromkeys(("host", "rig", "mock"), "0" * 64)
     assert bench(words(tmp_path / "runs"), PLACE) is ExitCode.INVALID_RUN
-    (reason,) = summary_of(tmp_path / "runs").verdict.reasons
-    assert (reason.code, reason.message[: len(says)]) == (Reason.ENVIRONMENT_DIFFERS, says)
+    reasons = summary_of(tmp_path / "runs").verdict.reasons
+    assert {reason.code for reason in reasons} == {Reason.ENVIRONMENT_DIFFERS}
+    assert [reason.message.partition(" here (")[0] for reason in reasons] == [
+        f"In {container} {image} was built from another lock (000000000000...) than {lock}"
+        for container, image, lock in (
+            ("host", "the host's image (bare)", "adapters/bare/requirements.lock"),
+            ("sampler", "the rig's image", "requirements.lock"),
+            ("mock", "the mock LLM's image", "adapters/bare/requirements.lock"),
+        )
+    ]
 
 
-def changed_copy(folder: Path, into: Path, file: str) -> Path:
+def changed_copy(folder: Path, into: Path, *files: str) -> Path:
     shutil.copytree(folder, into)
-    (into / file).write_text("another\n")
+    for file in files:
+        (into / file).write_text("another\n")
     return into
 
 
-@pytest.mark.parametrize(
-    ("part", "folder", "file", "says"),
-    [
-        ("host", "src/agentdyno", "host/app.py", "In host the host's image (bare)"),
-        ("rig", "src/agentdyno", "load/user.py", "In sampler the rig's image"),
-        ("mock", "src/agentdyno", "backends/mock_llm/script.py", "In mock the mock LLM's image"),
-        ("adapters", "adapters", "bare/adapter.py", "In host the host's image (bare)"),
-        ("adapters", "adapters", "bare/adapter.toml", "In host the host's image (bare)"),
-        ("locustfiles", "locustfiles", "constant.py", "In sampler the rig's image"),
-    ],
-)
-def test_images_of_other_sources_make_the_run_invalid(
-    cluster: FakeCluster, tmp_path: Path, part: str, folder: str, file: str, says: str
-) -> None:
-    cluster.sources = {part: changed_copy(ROOT / folder, tmp_path / "sources", file)}
+def test_images_of_other_sources_make_the_run_invalid(cluster: FakeCluster, tmp_path: Path) -> None:
+    """Each with the files that are others in it: the program's, an adapter's code and its words, a load's."""
+    changed = {
+        "host": ("src/agentdyno", ("host/app.py",)),
+        "rig": ("src/agentdyno", ("load/user.py",)),
+        "mock": ("src/agentdyno", ("backends/mock_llm/script.py",)),
+        "adapters": ("adapters", ("bare/adapter.py", "bare/adapter.toml")),
+        "locustfiles": ("locustfiles", ("constant.py",)),
+    }
+    cluster.sources = {
+        part: changed_copy(ROOT / folder, tmp_path / part, *files) for part, (folder, files) in changed.items()
+    }
     assert bench(words(tmp_path / "runs"), PLACE) is ExitCode.INVALID_RUN
-    (reason,) = summary_of(tmp_path / "runs").verdict.reasons
-    assert reason.code is Reason.ENVIRONMENT_DIFFERS
-    assert reason.message == f"{says} was built from other sources than those here ({folder}/{file}). " + (
-        "Build it again: make images"
-    )
+    reasons = summary_of(tmp_path / "runs").verdict.reasons
+    assert {reason.code for reason in reasons} == {Reason.ENVIRONMENT_DIFFERS}
+    host = "src/agentdyno/host/app.py, adapters/bare/adapter.py, adapters/bare/adapter.toml"
+    assert [reason.message for reason in reasons] == [
+        f"In {where} was built from other sources than those here ({files}). Build it again: make images"
+        for where, files in (
+            ("host the host's image (bare)", host),
+            ("sampler the rig's image", "src/agentdyno/load/user.py, locustfiles/constant.py"),
+            ("mock the mock LLM's image", "src/agentdyno/backends/mock_llm/script.py"),
+        )
+    ]
 
 
 def test_a_load_pod_with_another_image_is_looked_at_by_itself(cluster: FakeCluster, tmp_path: Path) -> None:
@@ -313,9 +325,8 @@ def test_a_release_without_a_sampler_is_measured_without_resources(cluster: Fake
     assert summary_of(tmp_path / "runs").cpu_ms_per_request is None
 
 
-def test_the_machines_speed_is_told_before_and_after(cluster: FakeCluster, tmp_path: Path) -> None:
-    bench(words(tmp_path / "runs"), PLACE)
-    found = manifest_of(tmp_path / "runs").calibration
+def test_the_machines_speed_is_told_before_and_after(plain: Plain) -> None:
+    found = manifest_of(plain.out).calibration
     assert set(found) == {"before", "after"}
     assert all(0 < one.min_ms <= one.median_ms <= one.max_ms for one in found.values())
 
@@ -334,10 +345,9 @@ def test_a_host_at_its_cpu_limit_is_noted(cluster: FakeCluster, tmp_path: Path) 
 
 
 def test_such_a_run_is_audited_and_reported_as_any_other(
-    cluster: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    plain: Plain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bench(words(tmp_path / "runs"), PLACE)
-    capsys.readouterr()
+    shutil.copytree(plain.out, tmp_path / "runs")
     code = audit(only(tmp_path / "runs"))
     assert code is ExitCode.VALID, capsys.readouterr().out
     assert rebuild(str(only(tmp_path / "runs")), runs=tmp_path) is ExitCode.VALID

@@ -276,9 +276,10 @@ def test_a_rig_that_was_killed_leaves_a_run_that_is_fetched_whole(
 
     out = tmp_path / "runs"
     cluster.looks = 50
-    with monkeypatch.context() as patched, pytest.raises(Killed):
+    with monkeypatch.context() as patched:
         patched.setattr(run_module.ClusterRun, "_look", lambda *_: killed())
-        bench(words(out), PLACE)
+        with pytest.raises(Killed):
+            bench(words(out), PLACE)
     assert manifest_of(out).status is Status.RUNNING
     assert cluster.values["load"]["enabled"] is True
     cluster._left = 8  # the load still goes on when it is taken up
