@@ -25,6 +25,8 @@ import yaml
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 CHART = ROOT / "k8s" / "chart"
+# libyaml's, where it is: the chart's objects are read some hundred times.
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _PIP = ("--disable-pip-version-check", "--no-input", "--quiet", "--require-hashes", "--no-deps")
 
 
@@ -68,7 +70,7 @@ class Programs:
 
     def objects(self, *arguments: str, values: Iterable[Path] = (), release: str = "dyno") -> list[dict[str, Any]]:
         text = self.template(*arguments, values=values, release=release)
-        return [document for document in yaml.safe_load_all(text) if document]
+        return [document for document in yaml.load_all(text, _LOADER) if document]
 
     def validate(self, objects: list[dict[str, Any]], version: str) -> list[str]:
         """What `kubernetes-validate --strict` has to say against them, a sentence each; empty when all is well."""
