@@ -13,7 +13,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ import yaml
 from aiohttp import web
 
 from agentdyno.cluster import collect, kube, run
-from agentdyno.cluster.objects import COMPLETION_INDEX, COMPONENT, INSTANCE, RUN
+from agentdyno.cluster.objects import COMPLETION_INDEX, COMPONENT, RUN
 from agentdyno.contract.invoke import InvokeRequest
 from agentdyno.contract.run import LoadPlan
 from agentdyno.record.cgroup import Cgroup
@@ -36,15 +36,15 @@ from agentdyno.rig.environments.environment import (
     rig_environment,
 )
 from tests.cluster import fake_load
+from tests.cluster.api_faults import Fault
 from tests.cluster.fake_load import Clocks
+from tests.cluster.fake_pods import IMAGES, RELEASE, FakePods
 from tests.cluster.pod_python import PodPython
 from tests.load.contract_target import answer_of
 
 KEY = "00112233445566778899aabbccddeeff"
-NAMESPACE, RELEASE = "bench", "dyno"
+NAMESPACE = "bench"
 STAMP, PROFILER_STAMP = "/opt/agentdyno/venv/agentdyno-stamp.json", "/profiler/agentdyno-stamp.json"
-# What a container runs, where that is not what it is called.
-IMAGES = dict.fromkeys(("sampler", "recorder", "locust", "records"), "rig")
 VALUES: dict[str, Any] = {
     "framework": "lightagent",
     "replicas": 1,
@@ -82,24 +82,23 @@ sys.stdout.write(out)
 sys.stderr.write(err)
 sys.exit(code)
 """
-Fault = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
 
 
-class FakeCluster:
+class FakeCluster(FakePods):
     """Use as a context manager. folder: for what pods hold.
 
     looks: how often the load's pods are looked at before it ends. on_list: called before each list of pods. faults:
     each for one request whose path holds a text; what it returns is answered. down: the API answers 503 to all.
-    sources, locks: of an image, or of a folder in one, that was made of others than those here. images: ids by
-    container. python: what runs the pods' programs; None: each has an interpreter of its own.
+    sources, locks: of an image, or of a folder in one, that was made of others than those here. python: what runs the
+    pods' programs; None: each has an interpreter of its own.
     """
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         self.folder = folder
         self.clocks = Clocks()
         self.given: dict[str, Any] = {"prometheus": {"enabled": False}}
         self.values = deepcopy(VALUES)
-        self.pods: dict[str, dict[str, Any]] = {}
         self.helm_calls: list[list[str]] = []
         self.helm_fails: dict[str, str] = {}
         self.helm_says = ""
@@ -114,14 +113,12 @@ class FakeCluster:
         self.cgroup = Cgroup(cpu_limit_cores=2.5, periods=1000, throttled_periods=0, oom_kills=0)
         self.sources: dict[str, Path] = {}
         self.locks: dict[str, str] = {}
-        self.images: dict[str, str] = {}
         self.python: PodPython | None = None
         self.profiles = 0
         self.vllm_known = True
         self.t0_ns = 0
         self.worker_exit = {0: 0}
         self.left_out: set[int] = set()
-        self._number = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self.url = ""
@@ -397,72 +394,8 @@ class FakeCluster:
     def records(self, pod: str) -> Path:
         return self.folder / "pods" / pod
 
-    def named(self, component: str) -> dict[str, Any]:
-        return next(p for p in self.pods.values() if p["metadata"]["labels"][COMPONENT] == component)
-
-    def ended(self, pod: str, container: str, code: int, reason: str = "Error") -> None:
-        for status in self.pods[pod]["status"]["containerStatuses"]:
-            if status["name"] == container:
-                status["state"] = {"terminated": {"exitCode": code, "reason": reason if code else "Completed"}}
-
-    def evicted(self, component: str) -> None:
-        message = "The node was low on resource: memory."
-        self.named(component)["status"].update({"phase": "Failed", "reason": "Evicted", "message": message})
-
-    def disrupted(self, component: str) -> None:
-        message = "Eviction API: evicting"
-        condition = {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": "EvictionByEvictionAPI",
-            "message": message,
-        }
-        self.named(component)["status"]["conditions"].append(condition)
-
-    def replaced(self, component: str) -> None:
-        pod = self.named(component)
-        pod["metadata"]["uid"] += "-another"
-
-    def unscheduled(self, component: str) -> None:
-        message = "0/1 nodes are available: 1 Insufficient cpu"
-        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-        self.named(component)["status"].update({"phase": "Pending", "conditions": [condition], "containerStatuses": []})
-
-    def waits(self, component: str, container: str, reason: str) -> None:
-        for status in self.named(component)["status"]["containerStatuses"]:
-            if status["name"] == container:
-                status["state"] = {"waiting": {"reason": reason}}
-
-    def restarted(self, component: str, container: str, code: int, reason: str = "Error") -> None:
-        for status in self.named(component)["status"]["containerStatuses"]:
-            if status["name"] == container:
-                status["restartCount"] += 1
-                status["lastState"] = {"terminated": {"exitCode": code, "reason": reason}}
-
     def _pod(self, component: str, containers: list[str], node: str, labels: dict[str, str] | None = None) -> None:
-        self._number += 1
-        name = f"{RELEASE}-{component}-{self._number}"
-        own = {INSTANCE: RELEASE, RUN: self.values["run"]["id"], COMPONENT: component, **(labels or {})}
-        limits = {"limits": {"cpu": "2500m", "memory": "4Gi"}}
-        self.pods[name] = {
-            "metadata": {"name": name, "uid": f"uid-{self._number}", "labels": own},
-            "spec": {"nodeName": node, "containers": [{"name": c, "resources": limits} for c in containers]},
-            "status": {
-                "phase": "Running",
-                "qosClass": "Guaranteed",
-                "conditions": [{"type": "Ready", "status": "True"}],
-                "containerStatuses": [
-                    {
-                        "name": c,
-                        "restartCount": 0,
-                        "state": {"running": {}},
-                        "image": f"i/{IMAGES.get(c, c)}:1",
-                        "imageID": self.images.get(c, f"i/{IMAGES.get(c, c)}@sha256:1"),
-                    }
-                    for c in containers
-                ],
-            },
-        }
+        self.start_pod(component, containers, node, self.values["run"]["id"], labels)
 
 
 def point_at(cluster: FakeCluster, patched: pytest.MonkeyPatch) -> None:
@@ -481,52 +414,3 @@ def _merge(into: dict[str, Any], more: dict[str, Any]) -> None:
             _merge(into[name], value)
         else:
             into[name] = deepcopy(value)
-
-
-# faults
-
-
-def status(code: int) -> Fault:
-    async def answer(_: web.Request) -> web.StreamResponse | None:
-        return web.json_response(
-            {"kind": "Status", "status": "Failure", "code": code, "message": "a fault"}, status=code
-        )
-
-    return answer
-
-
-def reset_after(content: bytes) -> Fault:
-    """A stream that is cut in its middle: a part of the output has come, and no end."""
-
-    async def answer(request: web.Request) -> web.StreamResponse | None:
-        socket = web.WebSocketResponse(protocols=["v4.channel.k8s.io"])
-        await socket.prepare(request)
-        await socket.send_bytes(b"\1" + content)
-        request.transport.abort()
-        return socket
-
-    return answer
-
-
-async def cut(request: web.Request) -> web.StreamResponse | None:
-    """The connection is reset before an answer."""
-    request.transport.abort()
-    return web.Response()
-
-
-def truncated(content: bytes, **said: object) -> Fault:
-    """A stream that says that all went well, and has lost a part of the output; the hash is of all of it.
-
-    said: what else the program said of it.
-    """
-
-    async def answer(request: web.Request) -> web.StreamResponse | None:
-        socket = web.WebSocketResponse(protocols=["v4.channel.k8s.io"])
-        await socket.prepare(request)
-        await socket.send_bytes(b"\1" + content)
-        await socket.send_bytes(b"\2" + json.dumps({"sha256": "of all", **said}).encode())
-        await socket.send_bytes(b"\3" + json.dumps({"status": "Success"}).encode())
-        await socket.close()
-        return socket
-
-    return answer

@@ -24,8 +24,9 @@ from agentdyno.report.rebuild import rebuild
 from agentdyno.rig.environments.environment import ROOT
 from agentdyno.rig.option_values import OptionError
 from agentdyno.rig.options import Words
-from tests.cluster.fake_cluster import NAMESPACE, RELEASE, FakeCluster, point_at
+from tests.cluster.fake_cluster import NAMESPACE, FakeCluster, point_at
 from tests.cluster.fake_load import BACK_NS, CPU_PER_REQUEST_S, THERE_NS, S
+from tests.cluster.fake_pods import RELEASE
 
 PLACE = Place(RELEASE, NAMESPACE)
 

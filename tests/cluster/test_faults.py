@@ -26,7 +26,8 @@ from agentdyno.contract.run import ExitCode
 from agentdyno.record.manifest import Status
 from agentdyno.rig.environments.environment import ROOT
 from agentdyno.rig.option_values import OptionError
-from tests.cluster.fake_cluster import FakeCluster, cut, reset_after, status
+from tests.cluster.api_faults import cut, reset_after, status
+from tests.cluster.fake_cluster import FakeCluster
 from tests.cluster.test_bench import PLACE, manifest_of, only, reasons, summary_of, words
 
 

@@ -10,7 +10,8 @@ import pytest
 from agentdyno.cluster import programs
 from agentdyno.cluster.kube import ApiLost, Kube, KubeError, NotThere
 from agentdyno.cluster.programs import Container
-from tests.cluster.fake_cluster import KEY, NAMESPACE, FakeCluster, cut, reset_after, status, truncated
+from tests.cluster.api_faults import cut, reset_after, status, truncated
+from tests.cluster.fake_cluster import KEY, NAMESPACE, FakeCluster
 
 RUN_ID = "r"
 

@@ -17,7 +17,8 @@ from agentdyno.rig.campaign.compare import CampaignWords
 from agentdyno.rig.environments.environment import adapter_environment, profiler_environment
 from agentdyno.rig.environments.environment import lock_sha256 as hash_of_lock
 from agentdyno.rig.option_values import OptionError
-from tests.cluster.fake_cluster import ROOT, FakeCluster, status, truncated
+from tests.cluster.api_faults import status, truncated
+from tests.cluster.fake_cluster import ROOT, FakeCluster
 from tests.cluster.test_bench import PLACE, manifest_of, reasons, summary_of, words
 from tests.cluster.test_compare import asked
 from tests.cluster.test_faults import in_the_load

@@ -14,7 +14,9 @@ import pytest
 from agentdyno.cluster.bench import bench, install, uninstall
 from agentdyno.cluster.release import HelmError, Release, _over
 from agentdyno.contract.run import ExitCode
-from tests.cluster.fake_cluster import NAMESPACE, RELEASE, FakeCluster, status
+from tests.cluster.api_faults import status
+from tests.cluster.fake_cluster import NAMESPACE, FakeCluster
+from tests.cluster.fake_pods import RELEASE
 from tests.cluster.test_bench import PLACE, words
 
 _SLOW = """#!{python} -S
