@@ -27,16 +27,20 @@ class _Server(ThreadingHTTPServer):
         self.lock = threading.Lock()
         self.counted = {"requests": 0, "prompt": 0, "answer": 0}
 
-    def completion(self, path: str, body: bytes) -> bytes:
+    def completion(self, path: str, body: bytes) -> tuple[bytes, str]:
+        """The whole answer, streamed or not, and its content type."""
         request = urllib.request.Request(f"http://127.0.0.1:{self.mock.port}{path}", data=body)
         with urllib.request.urlopen(request, timeout=20) as answer:
             said: bytes = answer.read()
-        usage = json.loads(said)["usage"]
+            kind: str = answer.headers["content-type"]
+        # That of a stream is in the last event but `[DONE]`.
+        chunks = [json.loads(line) for line in said.replace(b"data: ", b"").splitlines() if line.startswith(b"{")]
+        usage = chunks[-1]["usage"]
         with self.lock:
             self.counted["requests"] += 1
             self.counted["prompt"] += usage["prompt_tokens"]
             self.counted["answer"] += usage["completion_tokens"]
-        return said
+        return said, kind
 
     def told(self, path: str) -> bytes | None:
         if path == "/metrics":
@@ -59,11 +63,12 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(self.server.told(self.path.partition("?")[0]))
 
     def do_POST(self) -> None:
-        self._answer(self.server.completion(self.path, self.rfile.read(int(self.headers["content-length"]))))
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self._answer(*self.server.completion(self.path, body))
 
-    def _answer(self, body: bytes | None) -> None:
+    def _answer(self, body: bytes | None, kind: str = "application/json") -> None:
         self.send_response(200 if body is not None else 404)
-        self.send_header("content-type", "application/json")
+        self.send_header("content-type", kind)
         self.send_header("content-length", str(len(body or b"")))
         self.end_headers()
         self.wfile.write(body or b"")

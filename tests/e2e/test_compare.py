@@ -42,28 +42,14 @@ def check_whole(campaign: Campaign, folder: CampaignFolder) -> None:
     assert {path.name for path in folder.runs.iterdir()} == known
 
 
-@pytest.mark.timeout(600)
-def test_a_campaign_from_probe_to_heap_profiles(benches: Benches) -> None:
-    bench = benches.start("bare", "--rounds", "1", *TINY, program=COMPARE)
-    ended = bench.end(400)
-    assert ended.code == 0, ended.err
-    folder = CampaignFolder(Path(ended.out.splitlines()[-1]))
-    campaign = folder.read()
-    check_whole(campaign, folder)
-    assert [entry.label for entry in campaign.entries] == ["bare", "bare#2"]
-    assert campaign.null_pair == ("bare", "bare#2")
-    assert campaign.plans[LoadName.STANDARD].rate == 20
-    # Half of what the control answered, which is all of it on a machine that has the time.
-    assert 5 < campaign.plans[LoadName.STEADY].rate <= 10
-    firsts = [run for run in campaign.runs if run.repeat_of is None]
-    assert {(run.load, run.label) for run in firsts} == {
-        (load, label) for load in LoadName for label in ("bare", "bare#2")
-    }
-    assert (folder.run(campaign.heap_runs["bare"]) / "heap" / "top10.json").is_file()
-    assert "bare#2" not in campaign.heap_runs
+@pytest.fixture(scope="module")
+def under_way(module_benches: Benches) -> Bench:
+    """A whole campaign, which goes on while another is interrupted and resumed: both wait most of their time."""
+    return module_benches.start("bare", "--rounds", "1", *TINY, program=COMPARE)
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.usefixtures("under_way")
 def test_what_was_interrupted_and_killed_is_resumed(benches: Benches) -> None:
     options = ("--rounds", "1", "--steady-rate", "10", "--null", "off", "--heap", "off")
     bench = benches.start("lightagent", *options, *TINY, program=COMPARE)
@@ -100,3 +86,23 @@ def test_what_was_interrupted_and_killed_is_resumed(benches: Benches) -> None:
     done = resume(folder)
     assert done.returncode == 2
     assert "has changed since" in done.stderr
+
+
+@pytest.mark.timeout(600)
+def test_a_campaign_from_probe_to_heap_profiles(under_way: Bench) -> None:
+    ended = under_way.end(400)
+    assert ended.code == 0, ended.err
+    folder = CampaignFolder(Path(ended.out.splitlines()[-1]))
+    campaign = folder.read()
+    check_whole(campaign, folder)
+    assert [entry.label for entry in campaign.entries] == ["bare", "bare#2"]
+    assert campaign.null_pair == ("bare", "bare#2")
+    assert campaign.plans[LoadName.STANDARD].rate == 20
+    # Half of what the control answered, which is all of it on a machine that has the time.
+    assert 5 < campaign.plans[LoadName.STEADY].rate <= 10
+    firsts = [run for run in campaign.runs if run.repeat_of is None]
+    assert {(run.load, run.label) for run in firsts} == {
+        (load, label) for load in LoadName for label in ("bare", "bare#2")
+    }
+    assert (folder.run(campaign.heap_runs["bare"]) / "heap" / "top10.json").is_file()
+    assert "bare#2" not in campaign.heap_runs

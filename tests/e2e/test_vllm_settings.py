@@ -1,15 +1,15 @@
 """A vLLM of one's own: what it tells and what its user states of it are on record, apart, in every kind of folder."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from agentdyno.cli import run
 from agentdyno.report.rebuild import rebuild
-from tests.e2e.benches import PROGRAM, SHORT, Benches
+from tests.e2e.benches import PROGRAM, SHORT, Benches, Ended
 from tests.e2e.fake_vllm import fake_vllm
 
+pytestmark = pytest.mark.e2e
 HERMES, PYTHONIC = "--tool-call-parser hermes", "--tool-call-parser pythonic"
 TOLD = {
     "version": "0.31.0",
@@ -26,8 +26,13 @@ def mine() -> Iterator[tuple[str, ...]]:
         yield options
 
 
-def test_a_bench_keeps_what_is_told_apart_from_what_is_stated(benches: Benches, mine: tuple[str, ...]) -> None:
-    ended = benches.start("bare", *mine, "--settings", f" {HERMES} ", *SHORT, "--rate", "5").end()
+@pytest.fixture(scope="module")
+def ended(mine: tuple[str, ...], module_benches: Benches) -> Ended:
+    """A run whose settings were stated with spaces around them."""
+    return module_benches.run("bare", *mine, "--settings", f" {HERMES} ", *SHORT, "--rate", "5")
+
+
+def test_a_bench_keeps_what_is_told_apart_from_what_is_stated(ended: Ended) -> None:
     ended.check_valid()
     backend = ended.manifest["backend"]
     assert (backend["told"], backend["stated"], backend.get("settings")) == (TOLD, HERMES, None)
@@ -41,14 +46,12 @@ def test_a_bench_keeps_what_is_told_apart_from_what_is_stated(benches: Benches, 
 
 
 def test_runs_with_other_stated_settings_are_not_compared(
-    benches: Benches, mine: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    benches: Benches, mine: tuple[str, ...], ended: Ended, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folders: list[Path] = []
-    for settings in (HERMES, PYTHONIC):
-        ended = benches.start("bare", *mine, "--settings", settings, *SHORT, "--rate", "5").end()
-        ended.check_valid()
-        folders.append(ended.folder)
-    assert run(["check", str(folders[0]), str(folders[1])]) == 2
+    other = benches.run("bare", *mine, "--settings", PYTHONIC, *SHORT, "--rate", "5")
+    for each in (ended, other):
+        each.check_valid()
+    assert run(["check", str(ended.folder), str(other.folder)]) == 2
     assert f"backend's stated {HERMES} and {PYTHONIC}" in capsys.readouterr().err
 
 
@@ -58,3 +61,4 @@ def test_a_series_of_loads_keeps_both_too(benches: Benches, mine: tuple[str, ...
     ended = benches.start("bare", *mine, "--settings", HERMES, *load, program=(str(PROGRAM), "sweep")).end(180)
     backend = ended.manifest["backend"]
     assert (backend["told"], backend["stated"]) == (TOLD, HERMES), ended.err
+    assert ended.code == 0, ended.out

@@ -1,6 +1,8 @@
 """The command: which checks it runs, what it keeps, and how it ends; and one pass through each real check."""
 
 import json
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,10 @@ from agentdyno.selfcheck import selfcheck as module
 from agentdyno.selfcheck.check import Check, CheckFailed, Findings, Setting
 from agentdyno.selfcheck.checks import CHECKS
 from agentdyno.selfcheck.result import at_most, figure
+from tests.e2e.benches import PROGRAM, environment
 
 NEED_FRAMEWORKS = ("lightagent", "overhead", "instruments", "scrapes", "recorder")
+WITHOUT_FRAMEWORKS = [check.name for check in CHECKS if check.name not in NEED_FRAMEWORKS]
 
 
 def good(setting: Setting) -> Findings:
@@ -110,9 +114,8 @@ def test_names_are_distinct() -> None:
     assert len({check.name for check in CHECKS}) == len(CHECKS)
 
 
-def measured(names: list[str], folder: Path) -> dict[str, dict]:
-    """Run real checks, quick; what they found by check. How quick the machine is decides nothing here."""
-    code = run(["selfcheck", "--quick", "--only", ",".join(names), "--out", str(folder)])
+def measured(folder: Path, names: list[str], code: int) -> dict[str, dict]:
+    """What real checks found, by check. How quick the machine is decides nothing here."""
     assert code in (ExitCode.VALID, ExitCode.GATE_FAILED)
     found = {check["name"]: check for check in kept(folder)["checks"]}
     assert list(found) == names
@@ -121,25 +124,46 @@ def measured(names: list[str], folder: Path) -> dict[str, dict]:
     return found
 
 
+def quick(names: list[str], folder: Path) -> list[str]:
+    """The words that ask for real checks."""
+    return ["selfcheck", "--quick", "--only", ",".join(names), "--out", str(folder)]
+
+
 def value(check: dict, name: str) -> float:
     (found,) = [figure["median"] for figure in check["figures"] if figure["name"] == name]
     return found
 
 
+@pytest.fixture(scope="module")
+def without_frameworks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, subprocess.Popen]]:
+    """The checks that need none, under way: they mostly wait, and so do the others, which are run meanwhile."""
+    folder = tmp_path_factory.mktemp("without")
+    with (folder / "log").open("wb") as log:
+        command = [str(PROGRAM), *quick(WITHOUT_FRAMEWORKS, folder)]
+        process = subprocess.Popen(command, env=environment(), stdout=log, stderr=log)
+    try:
+        yield folder, process
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
 @pytest.mark.e2e
-def test_the_checks_without_frameworks_measure(tmp_path: Path) -> None:
-    found = measured([check.name for check in CHECKS if check.name not in NEED_FRAMEWORKS], tmp_path)
+@pytest.mark.frameworks
+@pytest.mark.usefixtures("without_frameworks")
+def test_the_checks_with_frameworks_measure(tmp_path: Path) -> None:
+    found = measured(tmp_path, list(NEED_FRAMEWORKS), run(quick(list(NEED_FRAMEWORKS), tmp_path)))
+    for name in ("lightagent", "overhead", "instruments"):
+        assert all(figure["median"] is not None for figure in found[name]["figures"]), name
+
+
+@pytest.mark.e2e
+def test_the_checks_without_frameworks_measure(without_frameworks: tuple[Path, subprocess.Popen]) -> None:
+    folder, process = without_frameworks
+    found = measured(folder, WITHOUT_FRAMEWORKS, process.wait(240))
     assert value(found["load"], "arrivals answered and verified") == 600
     assert value(found["stall"], "ours: requests sent") == 800
     # Whatever the machine does besides, the stock users can have at most one request each in the stall.
     assert value(found["stall"], "stock Locust: requests sent") < 800
     assert all(figure["median"] is not None for figure in found["truth"]["figures"])
     assert all(figure["median"] > 0 for figure in found["encode"]["figures"])
-
-
-@pytest.mark.e2e
-@pytest.mark.frameworks
-def test_the_checks_with_frameworks_measure(tmp_path: Path) -> None:
-    found = measured(list(NEED_FRAMEWORKS), tmp_path)
-    for name in ("lightagent", "overhead", "instruments"):
-        assert all(figure["median"] is not None for figure in found[name]["figures"]), name
