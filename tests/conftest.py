@@ -27,9 +27,10 @@ _CORES = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
 
 # By how long they take, from minutes down; what is not named takes less than the last.
 _LONGEST = (
-    *("k8s", "conformance", "cluster", "e2e/test_soak.py", "load", "selfcheck", "e2e/test_faults.py"),
-    *("e2e/test_compare.py", "e2e/test_traces.py", "analysis", "rig", "e2e/test_bench.py", "host", "report"),
-    *("e2e/test_interruption.py", "e2e/test_native_spans.py", "grafana", "e2e/test_profile.py", "e2e/test_sweep.py"),
+    *("k8s", "conformance", "cluster", "e2e/test_soak.py", "load", "selfcheck", "rig", "e2e/test_faults.py", "host"),
+    *("e2e/test_traces.py", "e2e/test_bench.py", "report", "analysis", "e2e/test_compare.py", "e2e/test_profile.py"),
+    *("grafana", "backends", "e2e/test_interruption.py", "e2e/test_sweep.py", "e2e/test_watched_series.py"),
+    *("e2e/test_native_spans.py", "audit", "e2e/test_vllm_settings.py"),
 )
 
 

@@ -19,7 +19,7 @@ from tests.e2e.benches import SHORT, Benches, Ended
 
 pytestmark = pytest.mark.e2e
 # Long enough for something to happen within the measured stage.
-MIDDLE = ("--rate", "20", "--warmup", "500ms", "--duration", "5s", "--cooldown", "0s", "--timeout", "3s")
+MIDDLE = ("--rate", "20", "--warmup", "500ms", "--duration", "5s", "--cooldown", "0s")
 Runs = dict[str, Future[Ended]]
 
 
